@@ -11,7 +11,7 @@ import json
 from functools import cache
 from typing import Any
 
-from agentevolver.llm.prompts import Messages, PromptError, read_task, section
+from agentevolver.llm.prompts import NO_STEPS, REPLY_IS_SENT, Messages, PromptError, read_task, section
 
 _SET = "step 0\naction: heater.find hall\nobservation: hall h4 17\nstep 1\naction: heater.set h4 19\nobservation: ok\n"
 _SET += "step 2\naction: done\nobservation: bye"
@@ -41,6 +41,14 @@ def _accept(task: str, steps: str, reason: str, accepted: bool) -> Example:
     return {"task": task, "transcript": steps}, {"reason": reason, "accepted": accepted, "confidence": 0.9}
 
 
+def _act(thought: str, action: str) -> dict[str, Any]:
+    return {"thought": thought, "action": action}
+
+
+_HOUSE = "You are in a house. Each message is one call: TOOL ARGUMENTS.\nTools:\n- heater.find ROOM\n"
+_HOUSE += "- heater.set ID DEGREES\n- door.find NAME\n- door.lock ID CODE\n- done"
+
+
 def _experience(lesson: tuple[str, str], tag: str) -> dict[str, Any]:
     when, content = lesson
     entry = {"when_to_use": when, "content": content, "scope": "", "tags": [tag], "confidence": 0.9}
@@ -64,6 +72,21 @@ _EXAMPLES: dict[str, tuple[Example, ...]] = {
     "judge/accept": (
         _accept(_HOW_WARM, _WRONG, _IS_WRONG, False),
         _accept(_HEAT, _SET, _IS_SET, True),
+    ),
+    "explorer/act": (
+        (
+            {"opening": _HOUSE, "phase": "breadth", "transcript": NO_STEPS},
+            _act("what heaters are there", "heater.find hall"),
+        ),
+        (
+            {
+                "opening": _HOUSE,
+                "phase": "depth",
+                "transcript": "step 0\naction: heater.find hall\nobservation: hall h4 17\nstep 1\n"
+                "action: heater.set hall 19\nobservation: err use heater.set ID DEGREES",
+            },
+            _act("step 0 showed the id that the error asks for", "heater.set h4 19"),
+        ),
     ),
     "attributor/steps": (
         _labels(
@@ -140,19 +163,24 @@ def with_examples(messages: Messages) -> Messages:
     """Return a prompt with the examples of its task between the rules and the first question, if there are any."""
     if len(messages) < 2 or messages[0]["role"] != "system":
         return messages
+    rules = str(messages[0]["content"])
+    is_action = REPLY_IS_SENT in rules
+    if not is_action and "Reply with JSON" not in rules:
+        return messages
     try:
-        has_reference = any("<reference>" in str(message["content"]) for message in messages)
-        shown = _shown(read_task(str(messages[0]["content"])), has_reference)
+        task = read_task(rules)
     except PromptError:
         return messages
-    return [messages[0], *shown, *messages[1:]]
+    has_reference = any("<reference>" in str(message["content"]) for message in messages)
+    return [messages[0], *_shown(task, has_reference, is_action), *messages[1:]]
 
 
 @cache
-def _shown(task: str, with_reference: bool) -> Messages:
+def _shown(task: str, with_reference: bool, is_action: bool) -> Messages:
     made: Messages = []
     for sections, reply in _EXAMPLES.get(task, ()):
         named = ((name, text) for name, text in sections.items() if with_reference or name != "reference")
         body = "\n\n".join(section(name, text) for name, text in named)
-        made += [{"role": "user", "content": body}, {"role": "assistant", "content": json.dumps(reply)}]
+        said = reply["action"] if is_action else json.dumps(reply)
+        made += [{"role": "user", "content": body}, {"role": "assistant", "content": said}]
     return made

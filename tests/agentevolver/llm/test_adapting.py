@@ -12,7 +12,7 @@ from agentevolver.llm.examples import with_examples
 from agentevolver.llm.prompts import messages, read_sections
 from agentevolver.llm.reply import read_reply
 from experience_manager.prompts import Judgements, Proposals
-from task_manager.replies import AcceptReply, GradeReply, TasksReply
+from task_manager.replies import AcceptReply, ActReply, GradeReply, TasksReply
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said
 
 ASKED = [{"role": "user", "content": "How much is 2 + 3?"}]
@@ -87,7 +87,7 @@ async def test_a_reply_that_was_cut_is_asked_for_again_with_less_to_say() -> Non
 
 
 async def test_examples_stand_between_the_rules_and_the_prompt_and_go_to_models_alone() -> None:
-    prompt = messages("judge/grade", "Grade.", {"task": "find milk", "transcript": "step 0"})
+    prompt = messages("judge/grade", "Grade. Reply with JSON.", {"task": "find milk", "transcript": "step 0"})
     async with FaultyServer([Said()]) as server, LLM(settings_of(server)) as llm:
         await llm.chat(Role.JUDGE, prompt)
         (request,) = server.requests
@@ -99,6 +99,7 @@ async def test_examples_stand_between_the_rules_and_the_prompt_and_go_to_models_
 
 def test_every_example_is_a_reply_that_its_role_may_give() -> None:
     kinds: dict[str, type[BaseModel]] = {
+        "explorer/act": ActReply,
         "judge/grade": GradeReply,
         "judge/accept": AcceptReply,
         "attributor/steps": LabelReply,
@@ -107,7 +108,7 @@ def test_every_example_is_a_reply_that_its_role_may_give() -> None:
         **dict.fromkeys(("summariser/success", "summariser/failure", "summariser/comparative"), Proposals),
     }
     for task, kind in kinds.items():
-        _, *shown, _ = with_examples(messages(task, "Do it.", {"task": "x", "reference": "y"}))
+        _, *shown, _ = with_examples(messages(task, "Reply with JSON.", {"task": "x", "reference": "y"}))
         assert shown
         for question, reply in zip(shown[::2], shown[1::2], strict=True):
             assert read_sections(question["content"])

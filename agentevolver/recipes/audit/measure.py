@@ -121,7 +121,11 @@ async def explore(
         f"{len(kept)} of {counts['proposed']} proposed tasks can be carried out, from {counts['explorations']} "
         f"explorations of {counts['steps']} steps ({counts['steps refused']} refused, "
         f"{counts['different actions']} different)",
-        *(f"{count} {name}" for name, count in sorted(counts.items()) if name.startswith(("dropped", "lost"))),
+        *(
+            f"{count} {name}"
+            for name, count in sorted(counts.items())
+            if count and name.startswith(("dropped", "lost"))
+        ),
         *(f"kept: {query}" for query in kept[:SHOWN]),
     ]
     return Finding(EXPLORER, lines, "" if kept else lines[0])

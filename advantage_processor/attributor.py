@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -124,6 +125,7 @@ class Attributor:
         self._prices = (endpoint.price_in, endpoint.price_out) if endpoint else (0.0, 0.0)
         answerer = endpoint.model_dump(include={"base_url", "model", "sampling"}) if endpoint else {}
         self._answerer = repr(sorted(answerer.items()))
+        self._form: dict[str, Any] = (endpoint.sampling.get("response_format") or {}) if endpoint else {}
 
     async def label_steps(self, trajectory: Trajectory, *, step: int) -> Attribution:
         """Return a label for each step, or the reason why there is none. Raises nothing but cancellation.
@@ -262,17 +264,25 @@ class Attributor:
     async def _answered(
         self, messages: list[dict[str, Any]], window: range, work: _Work, sampling: Mapping[str, Any]
     ) -> list[StepLabel]:
-        said, first = await self._some(messages, window, work, sampling)
+        said, first = await self._some(messages, window, work, {**self._entries(len(window)), **sampling})
         if not first.problem:
             return [first.labels[index] for index in window]
         work.repairs += 1
         missing = [index for index in window if index not in first.labels]
         again = repair_messages(messages, said, first.problem, missing)
-        _, second = await self._some(again, window, work, sampling)
+        _, second = await self._some(again, window, work, {**self._entries(len(missing)), **sampling})
         labels = {**first.labels, **second.labels}
         if len(labels) < len(window):
             raise LabelError(f"{second.problem} (asked again after: {first.problem})")
         return [labels[index] for index in window]
+
+    def _entries(self, count: int) -> dict[str, Any]:
+        """Return the reply's format with exactly `count` entries, {} if no schema is sent: a small model writes on."""
+        if self._form.get("type") != "json_schema":
+            return {}
+        form = deepcopy(self._form)
+        form["json_schema"]["schema"]["properties"]["steps"] |= {"minItems": count, "maxItems": count}
+        return {"response_format": form}
 
     async def _some(
         self, messages: list[dict[str, Any]], window: range, work: _Work, sampling: Mapping[str, Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -68,6 +69,7 @@ class Actor:
         opening: str,
         tools: ToolSchemas | None = None,
         may_close: bool = True,
+        refuse: Callable[[str], str | None] = lambda action: None,
         seed: int = 0,
         **sampling: Any,
     ) -> ParsedAction:
@@ -76,6 +78,7 @@ class Actor:
         Args:
             opening: the environment's first message; shows whether its messages contain code fences.
             may_close: whether the role may end the episode at once. If not, it must choose so twice.
+            refuse: returns why an action must not be taken, or None if it may.
             seed: of the first reply; each retry increments it.
         """
         # A fence is then part of an action, and not a wrapper that a model put around it.
@@ -88,10 +91,13 @@ class Actor:
             except NoAction as error:
                 problem = str(error)
             else:
-                if may_close or self._format.answer_of(action.action) is None:
+                if not may_close and self._format.answer_of(action.action) is not None:
+                    may_close = True
+                    problem = "it would end the episode, which is to go on; choose another action"
+                elif (found := refuse(action.action)) is not None:
+                    problem = found
+                else:
                     return action
-                may_close = True
-                problem = "it would end the episode, which is to go on; choose another action"
             said = _said(reply)
             useless += not (isinstance(reply, LLMReply) and reply.cached)
             if useless >= TRIES:

@@ -226,6 +226,14 @@ class Exploration:
         )
 
 
+def repeated(action: str, steps: Sequence[ExploredStep]) -> str | None:
+    """Return why an action would teach nothing, or None if it may: nothing was done since, or it was done twice."""
+    same = [index for index, step in enumerate(steps) if step.action.strip() == action.strip()]
+    if not same or (len(same) < 2 and any(not step.refused for step in steps[same[-1] + 1 :])):
+        return None
+    return f"it repeats step {same[-1]}, whose answer you know; choose an action that you did not try"
+
+
 class Explorer:
     """Explores worlds of one environment; safe for concurrent use on one event loop.
 
@@ -355,6 +363,7 @@ class Explorer:
             opening=found.opening,
             tools=tools,
             may_close=False,
+            refuse=lambda action: repeated(action, found.steps),
             # Explorations of one world begin with the same prompt; a cache of replies must not make them the same
             # exploration.
             seed=zlib.crc32(f"{found.world.seed_task_id}/{found.number}/{len(found.steps)}".encode()) >> 2,

@@ -7,7 +7,15 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
 from agentevolver.llm.errors import LLMReply
 from agentevolver.llm.prompts import restored
@@ -74,7 +82,7 @@ class TaskReply(_Reply):
 class TasksReply(_Reply):
     """The proposed tasks of one trajectory, not yet validated; at least one must be usable."""
 
-    tasks: list[Any]
+    tasks: Annotated[list[Any], WithJsonSchema({"type": "array", "items": TaskReply.model_json_schema()})]
 
     @model_validator(mode="before")
     @classmethod

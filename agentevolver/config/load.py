@@ -62,6 +62,9 @@ def lay_over(
     for layer in layers:
         refuse_unknown(layer.content, config, layer.source)
         merge(config, layer.content, layer.source)
+    for added in recipes.called("over", contents):
+        for content in added:
+            merge(config, content, "a recipe, over the user's keys")
     _check_references(config, layers)
     return config, defaults
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -18,7 +19,18 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel
 
 from agentevolver.llm.endpoint import PATIENCE_S, Endpoint, ModelServer, served_model
-from agentevolver.llm.errors import LLMAnswer, LLMError, LLMReply, LLMReplyError, LLMUnavailable, ServedModel
+from agentevolver.llm.errors import (
+    LLMAnswer,
+    LLMContextOverflow,
+    LLMError,
+    LLMFiltered,
+    LLMRefused,
+    LLMReply,
+    LLMReplyError,
+    LLMUnavailable,
+    ServedModel,
+)
+from agentevolver.llm.examples import with_examples
 from agentevolver.llm.prompts import CHARS_PER_TOKEN
 from agentevolver.llm.reply import NoAnswer, read_reply
 from agentevolver.llm.responses import Tokens
@@ -37,7 +49,12 @@ from agentevolver.utils import seeds
 from agentevolver.utils.inflight import BOARD
 from agentevolver.utils.secrets import secret
 
+logger = logging.getLogger(__name__)
+
 _LATENCIES = 4096
+# Most of a context that a reply may take: with the usual max_tokens, a model of a short context refuses every prompt.
+_REPLYS_SHARE = 0.25
+_TOKENS = ("max_tokens", "max_completion_tokens")
 _COUNTS = ("calls", "prompt_tokens", "completion_tokens", "cost", "errors", "repairs", "retries", "cached", "unusable")
 
 
@@ -115,6 +132,7 @@ class LLM:
         self._retired: list[Endpoint] = []
         self._servers: dict[str, ModelServer] = {}
         self._counts: dict[Role, RoleCounts] = {}
+        self._adapted: dict[ServedModel, dict[str, Any]] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -167,7 +185,9 @@ class LLM:
             reply, key = await self._chat(role, messages, sampling)
             said = reply.answer
             return read_reply(said, schema)
-        except (NoAnswer, LLMReplyError) as error:
+        except NoAnswer as error:
+            first_problem = str(error) + ("; it was cut, say less" if reply.finish_reason == "length" else "")
+        except LLMReplyError as error:
             first_problem = str(error)
         self._count(role).repairs += 1
         request = _REPAIR.format(problem=first_problem, schema=_schema_text(schema))
@@ -215,6 +235,8 @@ class LLM:
         counts = self._count(role)
         try:
             endpoint = await self._endpoint(role)
+            if settings.base_url != OFFLINE:
+                messages = with_examples(messages)
             key = None
             # The policy's weights change, so its replies are never cached.
             if self._cache is not None and settings.base_url != POLICY:
@@ -222,13 +244,58 @@ class LLM:
                 if (stored := self._cache.get(key)) is not None:
                     counts.cached += 1
                     return stored.reply(), key
-            reply = await self._send(endpoint, messages, parameters)
+            reply = await self._adapting(endpoint, messages, parameters)
         except LLMError:
             counts.errors += 1
             raise
         if key is not None and self._cache is not None:
             self._cache.put(key, Stored.of(reply))
         return reply, key
+
+    async def _adapting(
+        self, endpoint: Endpoint, messages: list[dict[str, Any]], parameters: dict[str, Any]
+    ) -> LLMReply:
+        """Send a request as the model takes it: with replies that leave room for a prompt, and without a grammar that
+        it refuses."""
+        known = self._adapted.setdefault(endpoint.served, {})
+        sent = {**parameters, **{name: value for name, value in known.items() if name in parameters}}
+        sent = {name: value for name, value in sent.items() if value is not None}
+        try:
+            return await self._shorter(endpoint, messages, sent, known)
+        except (LLMContextOverflow, LLMFiltered):
+            raise
+        except LLMRefused as error:
+            if "response_format" not in sent:
+                raise
+            del sent["response_format"]
+            try:
+                reply = await self._shorter(endpoint, messages, sent, known)
+            except LLMRefused:
+                # It was not the format that it refuses.
+                raise error from None
+            if "response_format" not in known:
+                logger.warning("JSON is requested by the prompt alone from now on: %s", error)
+            known["response_format"] = None
+            return reply
+
+    async def _shorter(
+        self, endpoint: Endpoint, messages: list[dict[str, Any]], sent: dict[str, Any], known: dict[str, Any]
+    ) -> LLMReply:
+        try:
+            return await self._send(endpoint, messages, sent)
+        except LLMContextOverflow as error:
+            name = next((name for name in _TOKENS if name in sent), None)
+            most = int((error.limit_tokens or 0) * _REPLYS_SHARE)
+            if name is None or not 0 < most < sent[name]:
+                raise
+            if name not in known:
+                logger.warning(
+                    "%s: replies have at most %d tokens from now on, a quarter of the model's context of %d; "
+                    "sampling.%s is %d",
+                    *(endpoint.where, most, error.limit_tokens, name, sent[name]),
+                )
+            known[name] = sent[name] = most
+            return await self._send(endpoint, messages, sent)
 
     async def _send(self, endpoint: Endpoint, messages: list[dict[str, Any]], parameters: dict[str, Any]) -> LLMReply:
         counts = self._count(endpoint.role)

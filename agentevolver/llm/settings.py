@@ -108,8 +108,9 @@ class EndpointSettings(_Section):
     )
     omit: list[str] = Field(default_factory=list, description="parameters that are never sent, even if set")
     json_mode: Literal["prompt", "object", "schema"] = Field(
-        "prompt",
-        description="how JSON is requested: by the prompt alone, or also by response_format json_object or json_schema",
+        "schema",
+        description="how JSON is requested: by the prompt alone (so too where an endpoint refuses more, and by "
+        "`offline`), or also by response_format json_object or json_schema",
     )
     concurrency: int = Field(16, ge=1, description="calls in flight at once, per role and process")
     timeout_s: float = Field(120.0, gt=0, description="seconds of one try")
@@ -160,16 +161,37 @@ class EndpointSettings(_Section):
         return value
 
     def response_format(self, schema: type[BaseModel]) -> dict[str, Any]:
-        """Return the sampling parameter that requests JSON of a schema, or {} if `json_mode` is `prompt`."""
-        if self.json_mode == "schema":
-            wanted = {"name": schema.__name__, "schema": schema.model_json_schema()}
-            return {"response_format": {"type": "json_schema", "json_schema": wanted}}
-        return {"response_format": {"type": "json_object"}} if self.json_mode == "object" else {}
+        """Return the sampling parameter that requests JSON of a schema, or {} if the prompt alone requests it."""
+        if self.base_url == OFFLINE or self.json_mode == "prompt":
+            return {}
+        if self.json_mode == "object":
+            return {"response_format": {"type": "json_object"}}
+        wanted = {"name": schema.__name__, "schema": _strict(schema.model_json_schema())}
+        return {"response_format": {"type": "json_schema", "json_schema": wanted}}
 
     @property
     def key_variable(self) -> str | None:
         """The variable with the endpoint's key, or None if the endpoint is ours or needs no key."""
         return None if self.base_url in (OFFLINE, POLICY) else self.api_key_env
+
+
+_UNSENT = ("default", "maxLength", "maxItems")
+
+
+def _strict(schema: Any) -> Any:
+    """Return a JSON schema as a grammar needs it: every key required, no other key, no long bounds.
+
+    A small model leaves optional reasons out; xgrammar takes minutes, in which the engine stands still, for a text of
+    at most 20,000 characters.
+    """
+    if isinstance(schema, list):
+        return [_strict(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _strict(part) for key, part in schema.items() if key not in _UNSENT}
+    if isinstance(made.get("properties"), dict):
+        made |= {"required": list(made["properties"]), "additionalProperties": False}
+    return made
 
 
 class BudgetSettings(_Section):

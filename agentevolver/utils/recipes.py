@@ -35,6 +35,8 @@ class Recipe:
     """YAML above the device group's layer and below the experiment: defaults that refer to other keys."""
     layer: str | None = None
     """`function(device, written) -> Mapping`: defaults that depend on the device group and on what the user wrote."""
+    over: str | None = None
+    """`function(written) -> Sequence[Mapping]`: keys over the user's own, if what the user wrote asks for them."""
     check: str | None = None
     """`function(settings, config, layers)`: raises `ConfigError` for an invalid configuration. `layers` are the
     user's own trees, each with its source, or () if only the composed tree is known."""

@@ -223,7 +223,10 @@ async def test_every_exchange_is_kept(tmp_path):
 
 def test_the_sections_keys_are_laid_over_the_attributors_endpoint():
     llm = LLMSettings(
-        sampling={"temperature": 0.7, "max_tokens": 100}, json_mode="object", roles={"attributor": {"price_in": 3.0}}
+        base_url="http://127.0.0.1:9/v1",
+        sampling={"temperature": 0.7, "max_tokens": 100},
+        json_mode="object",
+        roles={"attributor": {"price_in": 3.0}},
     )
     section = AttributionSettings(model="qwen-max", concurrent=5, api_max_retries=200)
     endpoint = judge_settings(llm, section).endpoint(Role.ATTRIBUTOR)

@@ -1,0 +1,1 @@
+"""Audit: how far the roles of language models agree with the world."""

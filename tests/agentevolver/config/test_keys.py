@@ -117,7 +117,7 @@ def test_no_model_takes_a_key_that_it_does_not_know_or_another_value_later():
     ],
 )
 def test_a_key_that_left_says_what_to_do(key, words, monkeypatch, cpu):
-    monkeypatch.setitem(removed.RENAMED, "old", "new.place")
+    monkeypatch.setitem(removed.table()["renamed"], "old", "new.place")
     assert removed.told(key) == words
     if words is not None and key != "old.section.key":
         with pytest.raises(ConfigError, match=re.escape(f"mine: `{key}` is no key any more: {words}")):
@@ -126,4 +126,4 @@ def test_a_key_that_left_says_what_to_do(key, words, monkeypatch, cpu):
 
 def test_no_key_that_left_is_known(cpu):
     known = set(paths(OmegaConf.to_container(cpu, resolve=False)))
-    assert not known & {*removed.REMOVED, *removed.RENAMED}
+    assert not known & {*removed.table()["removed"], *removed.table()["renamed"]}

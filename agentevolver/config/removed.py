@@ -19,12 +19,11 @@ def table() -> dict[str, dict[str, str]]:
 
 def told(path: str) -> str | None:
     """Return the explanation for a removed key, or None if the key never existed."""
-    table = table()
-    for old, new in table["renamed"].items():
+    for old, new in table()["renamed"].items():
         if path == old or path.startswith(f"{old}."):
             return f"it is now `{new}{path.removeprefix(old)}`"
-    if path in table["removed"]:
-        return f"{table['removed'][path]}; remove it"
+    if (reason := table()["removed"].get(path)) is not None:
+        return f"{reason}; remove it"
     section, _, key = path.rpartition(".")
     for name, field in Settings.model_fields.items():
         value = _constant(field.annotation, place_of(name), section, key)

@@ -14,7 +14,7 @@ from env_service.environments.mcp_tools.config import McpConfigError, load_confi
 from env_service.environments.mcp_tools.env import connects_of
 from env_service.environments.mcp_tools.prompts import native_names
 from env_service.environments.mcp_tools.servers import McpTool, ServerError, Servers
-from env_service.skeleton import TRAIN, SkeletonError, filled, new_package
+from env_service.skeleton import SkeletonError, filled, new_package, template
 
 ENV = '''"""$title: tasks for the tools of the MCP servers that `config.json` names."""
 
@@ -87,7 +87,7 @@ def write_mcp_skeleton(name: str, servers: Path, folder: Path) -> list[Path]:
             "env.py": filled(ENV, facts),
             "profile.json": profile,
             "test_env.py": filled(TESTS, {**facts, "tools": json.dumps(names)}),
-            "train.yaml": filled(TRAIN, facts),
+            "train.yaml": filled(template("train.yaml"), facts),
         }
     except BaseException:
         shutil.rmtree(package)

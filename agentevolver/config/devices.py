@@ -92,8 +92,13 @@ def cpu_precision(parameters: int) -> dict[str, str]:
     # In bf16 an Adam step of 1e-6 would be lost: near .02 its numbers are 1e-4 apart.
     half = parameters >= BF16_FROM and has_bf16()
     passes, engine = ("bf16", "bfloat16") if half else ("fp32", "float32")
-    models = {f"actor_rollout_ref.{one}.fsdp_config.mixed_precision.param_dtype": passes for one in ("actor", "ref")}
-    return {**models, "actor_rollout_ref.rollout.dtype": engine}
+    fsdp = "actor_rollout_ref.{}.fsdp_config.{}"
+    return {
+        **{fsdp.format(model, "mixed_precision.param_dtype"): passes for model in ("actor", "ref")},
+        # FSDP2 casts the weights of the actor for each pass; on a CPU it does not wrap the reference.
+        fsdp.format("ref", "model_dtype"): passes,
+        "actor_rollout_ref.rollout.dtype": engine,
+    }
 
 
 def take_device(layers: Sequence[Layer]) -> Device:

@@ -52,7 +52,7 @@ def garden(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     assert env_service(["new", "garden"]) == 0
     (tmp_path / "garden" / "env.py").write_text(block("python", '"""Two plants that are not well'))
-    (tmp_path / "garden" / "demos.py").write_text(block("python", '"""Demonstrations of somebody'))
+    (tmp_path / "garden" / "demos.py").write_text(block("python", '"""Demonstrations with'))
     yield tmp_path / "garden"
     for name in [name for name in sys.modules if name.split(".")[0] == "garden"]:
         del sys.modules[name]
@@ -106,13 +106,6 @@ def conf(tmp_path, text):
     path = tmp_path / "mine.yaml"
     path.write_text(f"{text}\nenv_service: {{env_type: pocket}}\n")
     return path
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_the_sizes_of_another_model_fit_together(tmp_path, device):
-    path = conf(tmp_path, block("yaml", "actor_rollout_ref:"))
-    sizes = load(path, [f"device={device}", "env_service.env_params.verbose=true"]).settings.sizes
-    assert sizes.max_model_len == sizes.max_prompt_length + sizes.max_response_length
 
 
 def test_the_stage_of_the_other_page_is_taken_by_the_section_and_clips():

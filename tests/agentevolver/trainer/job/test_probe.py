@@ -5,7 +5,7 @@ from omegaconf import OmegaConf
 
 from agentevolver.config.checks import load
 from agentevolver.trainer.job import main
-from agentevolver.trainer.job import main as probing
+from agentevolver.trainer.job import openings as probing
 from agentevolver.types import Task
 from agentevolver.utils.errors import ConfigError
 from context_manager.chat import ChatRenderer

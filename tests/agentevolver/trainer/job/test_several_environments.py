@@ -5,7 +5,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from agentevolver.config.checks import load
-from agentevolver.trainer.job import main, questioning
+from agentevolver.trainer.job import main, openings, questioning
 from agentevolver.types import Task
 from agentevolver.utils.errors import ConfigError
 from env_service.client import EnvRequestError
@@ -50,7 +50,8 @@ class Service:
 
 @pytest.fixture(autouse=True)
 def service(monkeypatch):
-    monkeypatch.setattr(main, "AsyncEnvClient", Service)
+    for module in (main, openings):
+        monkeypatch.setattr(module, "AsyncEnvClient", Service)
     monkeypatch.setattr(Service, "asked", [])
 
 

@@ -1,4 +1,4 @@
-"""True step labels of PocketWorld, for benchmarks and tests; the agent never sees them."""
+"""References and true step labels of PocketWorld, for audits, benchmarks and tests; the agent never sees them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,25 @@ from collections.abc import Sequence
 from typing import Literal
 
 from env_service.base import Message
-from env_service.environments.pocket.calls import CallError, PocketCall, parse
+from env_service.environments.pocket.calls import CallError, PocketCall, Syntax, parse
+from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.grading import diff, score
-from env_service.environments.pocket.tasks import WorldTask
+from env_service.environments.pocket.tasks import WorldTask, make_task
 from env_service.environments.pocket.world import Facts, PocketWorld
 
 Label = Literal["GOOD", "BAD"]
+
+
+def reference(task_id: str, syntax: Syntax = "compact") -> list[str]:
+    """Return the reference solution as messages; raises ValueError for a wrong or open id."""
+    make_task(task_id)
+    return PocketEnv(task_id, "reference", {"syntax": syntax}).reference_actions() or []
+
+
+def label_steps(task_id: str, actions: Sequence[str]) -> list[Label]:
+    """Label each message of an episode (`label_steps_of`); raises ValueError for a wrong or open id."""
+    task = make_task(task_id)
+    return label_steps_of(task, task.world(), actions)
 
 
 def label_steps_of(task: WorldTask, world: PocketWorld, actions: Sequence[str]) -> list[Label]:

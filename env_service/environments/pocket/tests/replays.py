@@ -6,14 +6,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from env_service.environments.pocket.calls import Syntax
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.grading import Change, Path, diff
-from env_service.environments.pocket.oracle import Label, label_steps_of
+from env_service.environments.pocket.oracle import label_steps, reference
 from env_service.environments.pocket.quirks import site_hint_parts
-from env_service.environments.pocket.tasks import make_task, split_id
+from env_service.environments.pocket.tasks import split_id
 from env_service.environments.pocket.wordings import PHRASES
 from env_service.environments.pocket.world import Facts
+
+__all__ = ["hint", "hint_parts", "label_steps", "lesson", "reference", "replay", "snapshot"]
 
 _LESSONS: tuple[tuple[str, tuple[str, str]], ...] = (
     (r"err read doc \S+ first", ("guard", "doc")),
@@ -75,16 +76,3 @@ def hint_parts(task_id: str) -> dict[str, str]:
 def hint(task_id: str) -> str:
     """One line that says all of a site's quirks; raises ValueError for a wrong id."""
     return " ; ".join(hint_parts(task_id).values())
-
-
-def reference(task_id: str, syntax: Syntax = "compact") -> list[str]:
-    """The reference solution as assistant messages would write it; raises ValueError for a wrong or open id."""
-    make_task(task_id)
-    return PocketEnv(task_id, "reference", {"syntax": syntax}).reference_actions() or []
-
-
-def label_steps(task_id: str, actions: Sequence[str]) -> list[Label]:
-    """Label each assistant message of an episode GOOD or BAD: `label_steps_of` its task; raises ValueError for a wrong
-    or open id."""
-    task = make_task(task_id)
-    return label_steps_of(task, task.world(), actions)

@@ -123,7 +123,7 @@ class TextWorldEnv(BaseEnv):
         found = _ACTION.findall(text.rpartition("</think>")[2])
         if self._settings.native_tools or not found:
             return BadCall("This reply holds no command")
-        return found[-1].strip()
+        return str(found[-1]).strip()
 
     def _command_of(self, call: ToolCall | BadCall) -> str | BadCall:
         if isinstance(call, BadCall):

@@ -14,6 +14,7 @@ from agentevolver.llm.prompts import PromptError, StepText, read_sections, read_
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood as TeacherConfused
 from agentevolver.recipes.offline.teacher.prompt import Rates
 from agentevolver.recipes.offline.teacher.service import Teacher
+from tests.answers import without_examples
 from tests.llm.dressing import Answer, ToolCall
 from tests.llm.minds.world import Goal, Lesson, World
 from tests.llm.minds.worlds import WORLDS
@@ -54,6 +55,7 @@ class Minds:
 
     def answer(self, messages: list[dict[str, Any]], rng: random.Random) -> Thought:
         """Return what an honest model says; raises NotUnderstood."""
+        messages = without_examples(messages)
         try:
             task = read_task(str(messages[0]["content"]))
             sections = read_sections(str(messages[1]["content"]))

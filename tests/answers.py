@@ -6,6 +6,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from agentevolver.llm.examples import with_examples
 
 
 @contextmanager
@@ -32,3 +35,9 @@ def answering(answer: Callable[[str, str], tuple[int, bytes]]) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def without_examples(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a prompt as its role wrote it, without the examples that models are shown."""
+    shown = len(with_examples(messages)) - len(messages)
+    return [messages[0], *messages[1 + shown :]]

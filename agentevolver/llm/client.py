@@ -133,6 +133,7 @@ class LLM:
         self._servers: dict[str, ModelServer] = {}
         self._counts: dict[Role, RoleCounts] = {}
         self._adapted: dict[ServedModel, dict[str, Any]] = {}
+        self._formatless: dict[Role, str] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -217,6 +218,10 @@ class LLM:
             out |= {"llm/spent_tokens": float(spent.tokens), "llm/spent_cost": spent.cost}
         return out
 
+    def refused_format(self, role: Role) -> str | None:
+        """Return how a role's endpoint refused `response_format`, or None if it did not."""
+        return self._formatless.get(role)
+
     def counts(self, role: Role) -> RoleCounts:
         return self._count(role)
 
@@ -276,6 +281,7 @@ class LLM:
             if "response_format" not in known:
                 logger.warning("JSON is requested by the prompt alone from now on: %s", error)
             known["response_format"] = None
+            self._formatless[endpoint.role] = str(error)
             return reply
 
     async def _shorter(

@@ -94,6 +94,9 @@ async def _examine(llm: LLM, settings: EndpointSettings, roles: tuple[Role, ...]
     call = await _asked(optional, "tool call", llm.chat(role, _LOOK, tools=_TOOLS))
     wanted = {"type": "json_schema", "json_schema": {"name": "Sum", "schema": Sum.model_json_schema()}}
     form = await _asked(optional, "response_format", llm.chat(role, _SUM, response_format=wanted))
+    if (refusal := llm.refused_format(role)) is not None:
+        form = None
+        optional.append(f"response_format: {refusal}")
     worked = {"text": True, "JSON": answer, "tool call": call and call.tool_calls, "response_format": form}
     counts = llm.counts(role)
     outcomes = ", ".join(f"{name} {'yes' if value else 'no'}" for name, value in worked.items())

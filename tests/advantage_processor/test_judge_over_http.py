@@ -15,6 +15,7 @@ from agentevolver.types import Attribution, LabelStatus
 from tests.advantage_processor.judges import as_json, labels_for
 from tests.advantage_processor.records import record, rows_of
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said
+from tests.answers import without_examples
 
 pytestmark = pytest.mark.service
 
@@ -23,7 +24,7 @@ ALL = GROUPS * ROLLOUTS
 
 
 def honest(number, body):
-    return Said(as_json(labels_for(body["messages"])))
+    return Said(as_json(labels_for(without_examples(body["messages"]))))
 
 
 def trajectories():
@@ -98,7 +99,7 @@ async def test_a_faulty_judge_leaves_outcome_credit_and_is_seen(fault, caplog):
 
 async def test_a_judge_that_fails_half_the_time_labels_the_other_half():
     def half(number, body):
-        return Said("prose") if " 1." in body["messages"][1]["content"] else honest(number, body)
+        return Said("prose") if " 1." in without_examples(body["messages"])[1]["content"] else honest(number, body)
 
     records, result, _ = await training_step(half)
     labelled = [data.attribution.status is LabelStatus.LABELLED for data in records]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentevolver.llm.prompts import PromptError, StepText, read_sections, read_steps, read_task
+from tests.answers import without_examples
 from tests.llm.dressing import Answer, ToolCall
 from tests.llm.minds.world import Goal, Lesson, Teacher, World
 from tests.llm.minds.worlds import WORLDS
@@ -38,6 +39,7 @@ class Minds:
 
     def answer(self, messages: list[dict[str, Any]], rng: random.Random) -> Thought:
         """Return what an honest model says; raises NotUnderstood."""
+        messages = without_examples(messages)
         try:
             task = read_task(str(messages[0]["content"]))
             sections = read_sections(str(messages[1]["content"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ class CpuEngine(ReshardingEngine):
     """FSDP2 on gloo for the trained model, the plain module for a read-only model (`forward_only`)."""
 
     device_mesh: Any
+    engine_config: Any
     module: Any
 
     def initialize(self) -> None:
@@ -51,12 +53,18 @@ class CpuEngine(ReshardingEngine):
         torch.set_num_threads(own_threads())
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
-        if not self.engine_config.forward_only:
-            wrapped: torch.nn.Module = super()._build_fsdp_module(module)
-            return wrapped
+        asked = self.engine_config
+        precision: dict[str, Any] = asked.mixed_precision or {}
+        if not asked.forward_only:
+            # In bf16 only the matrix products are rounded, by autocast. verl rounds the weights before each pass too,
+            # and with them norms and the residual stream, which is as fast and further from vLLM's log-probs.
+            self.engine_config = replace(asked, mixed_precision={**precision, "param_dtype": "fp32"})
+            try:
+                module = super()._build_fsdp_module(module)
+            finally:
+                self.engine_config = asked
         # verl offloads the reference model through pinned memory, which needs an accelerator. Unwrapped it stays in
         # place.
-        precision: dict[str, Any] = self.engine_config.mixed_precision or {}
         self._autocast_dtype = PrecisionType.to_dtype(precision.get("param_dtype", "bf16"))
         self.scaler = None
         return module

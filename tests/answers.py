@@ -39,5 +39,6 @@ def answering(answer: Callable[[str, str], tuple[int, bytes]]) -> Iterator[str]:
 
 def without_examples(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a prompt as its role wrote it, without the examples that models are shown."""
-    shown = len(with_examples(messages)) - len(messages)
-    return [messages[0], *messages[1 + shown :]]
+    examples = with_examples(messages)[1 : len(with_examples(messages)) - len(messages) + 1]
+    rest = messages[1 + len(examples) :] if messages[1 : 1 + len(examples)] == examples else messages[1:]
+    return [*messages[:1], *rest]

@@ -28,6 +28,8 @@ ROOT = Path(__file__).parents[3]
 def conf(tmp_path: Path) -> Path:
     path, model = tmp_path / "mine.yaml", tmp_path / "model"
     model.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (model / name).write_text("{}")
     path.write_text(
         f"device: cpu\nexperiment:\n  root: {tmp_path / 'experiments'}\n"
         f"env_service:\n  env_type: pocket\n  env_url: http://127.0.0.1:{free_port()}\n"

@@ -53,6 +53,8 @@ def running() -> Iterator[Running]:
     folder = Path(tempfile.mkdtemp(prefix="strangers-", dir="/tmp"))
     folder.chmod(0o755)
     (folder / "model").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (folder / "model" / name).write_text("{}")
     names = (
         "OPENAI_API_KEY",
         "ENV_SERVICE_TOKEN",

@@ -49,6 +49,8 @@ def settings_of(tmp_path):
         "actor_rollout_ref.model.path=x",
         f"experiment.root={tmp_path}",
         "exp_manager.encoder.kind=hashing",
+        'exp_manager.experience_template="tip {}\\n"',
+        "exp_manager.retrieval.item_template='{content}'",
         summariser,
     )
     return load(EXAMPLE, list(items)).settings

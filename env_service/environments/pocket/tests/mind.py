@@ -24,11 +24,11 @@ class Pocket(World):
 
     @functools.cache  # noqa: B019 there is one player
     def teacher(self, wrong: float, seed: int) -> Teacher:
-        from agentevolver.recipes.offline.teacher.prompt import Rates
+        from agentevolver.recipes.offline.teacher.prompt import MistakeRates
         from agentevolver.recipes.offline.teacher.service import Teacher as Offline
 
         others = ("malformed", "wrong_labels", "wrong_grades", "wrong_accepts", "slips")
-        rates = Rates(hallucinated=wrong, wrong_experiences=wrong, **dict.fromkeys(others, 0.0))
+        rates = MistakeRates(hallucinated=wrong, wrong_experiences=wrong, **dict.fromkeys(others, 0.0))
         offline = Offline(seed=seed, rates=rates)
         return lambda messages, drawn: offline.answer(messages, seed=drawn)
 

@@ -176,7 +176,7 @@ def navigating(*overrides):
         (["=algorithm.rollout_correction.bypass_mode=true"], r"takes the log-probs of the guided prompt"),
         (["=actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov"], r"loss_mode = clip_cov has no upper clip"),
         (["=algorithm.filter_groups.enable=true"], r"algorithm.filter_groups.enable = true would filter the rollouts"),
-        (["=llm.base_url=policy"], r"llm.roles.summariser.base_url = policy: the role is also asked while no policy"),
+        (["=llm.base_url=policy"], r"llm.roles.summariser.base_url = policy: the role is also called while no policy"),
     ],
 )
 def test_guidance_that_cannot_be_given_or_trained_on_is_refused_before_the_start(overrides, message):

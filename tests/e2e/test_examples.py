@@ -109,6 +109,7 @@ CASES = {
     "pocket_app": Case(("data.val_filter.n=4",)),
     "cold_start": Case((*FEW_TASKS, "cold_start.epochs=1")),
     "gpu": Case((*FEW_TASKS, *SHORT), model=True, room=4352),
+    "small_model": Case((*FEW_TASKS, *SHORT, "cold_start.epochs=1", "cold_start.files=['reference:16']"), model=True),
     "self_play": Case(
         (
             *("data.val_filter.seeds=2", "data.max_prompt_length=1024", *SHORT),

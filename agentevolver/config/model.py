@@ -154,7 +154,7 @@ def defaults_of(model: Model, device: Device, *, lora: bool) -> dict[str, Any]:
             f"{_ROLLOUT}.val_kwargs.temperature": 1.0,
             f"{_ROLLOUT}.val_kwargs.n": 4,
             f"{_ROLLOUT}.agent.num_workers": 1,
-            }
+        }
     )
 
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from omegaconf import OmegaConf
 
@@ -108,13 +112,15 @@ def fetch_config(name: str | None) -> None:
     """Fetch `config.json` of a model on the hub, which says its sizes. Without the hub nothing happens."""
     if name is None or "${" in name or name.count("/") != 1 or Path(name).expanduser().exists():
         return
-    if read_model(name) is None:
-        from huggingface_hub import hf_hub_download
+    if read_model(name) is not None:
+        return
+    from huggingface_hub import constants, hf_hub_download
 
-        try:
-            hf_hub_download(name, "config.json", etag_timeout=5)
-        except Exception as error:  # any of the hub's and of the network's; the launch says what it needs
-            del error
+    with suppress(Exception):  # any of the hub's and of the network's; the launch says what it needs
+        # The hub's client tries for half a minute where there is no network at all.
+        if not getproxies():
+            socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, 443)
+        hf_hub_download(name, "config.json", etag_timeout=5)
 
 
 def _told_sizes(resolved: Resolved, layers: Sequence[Layer]) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ def make() -> Iterator[Make]:
 def test_the_opening_keeps_the_rules_and_says_nothing_of_writing_code(make: Make) -> None:
     env = make()
     system = env.get_init_state()["state"][0]["content"]
-    assert "Each run may take" in system and "message without a call, as \\boxed{answer}" in system
+    assert "Each run may take" in system and "reply without a call" in system and "\\boxed{" in system
     assert not any(word in system for word in ("```", "tool_call", "block"))
     assert [tool["function"]["name"] for tool in checked_tools(env.tools())] == ["python"]
 
@@ -44,14 +44,14 @@ def test_calls_run_in_order_in_one_interpreter_and_are_answered_one_by_one(make:
     env = make()
     result = env.step(calling(("python", {"code": "x = 20"}), ("python", {"code": "x + 1"}), ("python", {"code": "y"})))
     first, second, third = answers(result)
-    assert (first, second) == ("(no output)", "21") and "NameError" in third
+    assert first.startswith("(no output") and second == "21" and "NameError" in third
     assert (result["info"]["calls"], result["info"]["status"], result["info"]["refused"]) == (3, "error", True)
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (("bash", {"code": "1"}), "There is no tool 'bash'; the only one is python"),
+        (("bash", {"code": "1"}), "There is no tool 'bash', the only one is python"),
         (("python", {"source": "1"}), "no text `code`"),
         (("python", '{"code": "1"'), "no valid JSON"),
     ],

@@ -148,7 +148,7 @@ def test_what_is_no_command_is_answered_and_a_task_cannot_be_reset() -> None:
         assert bool(does(env, command)["info"]["refused"]) is refused, command
     assert "You can: " in does(env, "look around")["state"][0]["content"]
     result = env.step({"role": "assistant", "content": "hm"})
-    assert result["state"][0]["content"].startswith("End your message")
+    assert result["state"][0]["content"].startswith("This reply holds no command")
     assert result["info"]["stop_reason"] == "max_steps"
     env.close()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .task import Check, TinyTask
+from .task import TinyCheck, TinyTask
 
 _CONTACTS = (
     "phone = sign_in('phone')\ncontacts = {c['first_name']: c for c in all_pages(apis.phone.search_contacts, "
@@ -48,7 +48,7 @@ PHONE = [
         spoil=_STRAY_ALARM,
         changes=("phone.Alarm",),
         checks=(
-            Check(
+            TinyCheck(
                 "exactly the tea alarm changed, and it is off",
                 False,
                 "added, updated, removed = models.changed_records('phone.Alarm'); "
@@ -74,7 +74,7 @@ PHONE = [
         spoil=_STRAY_ALARM,
         changes=("phone.GlobalTextMessage", "phone.UserTextMessage"),
         checks=(
-            Check(
+            TinyCheck(
                 "one message went to Dov, with this text",
                 False,
                 _TEXTS_CHANGED
@@ -144,7 +144,7 @@ MONEY = [
         spoil=_STRAY_LIKE,
         changes=_PAYMENT_TABLES,
         checks=(
-            Check(
+            TinyCheck(
                 "one payment was made, as asked",
                 False,
                 _PAID + "test.case([(t.sender.first_name, t.receiver.first_name, t.amount, t.description) "
@@ -175,7 +175,7 @@ MONEY = [
         spoil=_STRAY_LIKE,
         changes=("venmo.Notification", "venmo.PaymentRequest"),
         checks=(
-            Check(
+            TinyCheck(
                 "exactly the request about a favour was denied",
                 False,
                 "added, updated, removed = models.changed_records('venmo.PaymentRequest'); "
@@ -226,7 +226,7 @@ MUSIC = [
         spoil=_STRAY_ALARM,
         changes=("spotify.PlaylistSong",),
         checks=(
-            Check(
+            TinyCheck(
                 "exactly this song is new in Evening",
                 False,
                 "added, updated, removed = models.changed_records('spotify.PlaylistSong'); "
@@ -259,7 +259,7 @@ MUSIC = [
         spoil=_STRAY_ALARM,
         changes=("spotify.Song", "spotify.SongLike"),
         checks=(
-            Check(
+            TinyCheck(
                 "exactly Ferry Song is newly liked",
                 False,
                 "added, updated, removed = models.changed_records('spotify.SongLike'); "
@@ -291,7 +291,7 @@ ACROSS = [
         spoil=_STRAY_ALARM,
         changes=("phone.GlobalTextMessage", "phone.UserTextMessage"),
         checks=(
-            Check(
+            TinyCheck(
                 "one message went to Ben, and it is the sum",
                 False,
                 _TEXTS_CHANGED
@@ -322,7 +322,7 @@ ACROSS = [
         spoil=_STRAY_LIKE,
         changes=("simple_note.Note",),
         checks=(
-            Check(
+            TinyCheck(
                 "one note is new, and it is as asked",
                 False,
                 "added, updated, removed = models.changed_records('simple_note.Note'); "

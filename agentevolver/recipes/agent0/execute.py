@@ -16,6 +16,7 @@ import orjson
 
 from agentevolver.recipes.agent0.types import DroppedProposal, ProposedTask
 from env_service.client import EnvCrashed, EnvRequestError, EnvServiceError, EnvTimeout
+from env_service.environments.python_tool.prompts import NO_OUTPUT
 from env_service.protocol import Instances
 
 logger = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ def _answer(result: Any) -> str | DroppedProposal:
         if left[1] not in ("0", "None"):
             return DroppedProposal("unexecutable", lines[-1])
         lines.pop()
-    if not lines or said == "(no output)":
+    if not lines or said == NO_OUTPUT:
         return DroppedProposal("unexecutable", "the program printed nothing")
     if len(lines[-1]) > LONGEST_ANSWER:
         return DroppedProposal("unexecutable", f"its last line has more than {LONGEST_ANSWER} characters")

@@ -46,6 +46,7 @@ OPEN_QUERY = (
     "There is no task. Explore the interpreter: find out what it offers and what can be computed with it. "
     "Finish with a message without code that holds \\boxed{done}."
 )
+NO_OUTPUT = "(no output: print what you want to see)"
 FRESH = "A fresh interpreter was started: variables and imports of earlier runs are gone."
 
 
@@ -95,7 +96,7 @@ def observation(code: Code, result: RunResult, limits: SandboxLimits, *, lost_be
     output = result.output.rstrip("\n")
     body = _fenced(output) if code.style == "block" else output
     parts = [f"The interpreter had stopped since the last run. {FRESH}"] if lost_before else []
-    parts.append(body if output else "(no output: print what you want to see)")
+    parts.append(body if output else NO_OUTPUT)
     if ending := _ending(result, limits):
         parts.append(ending)
     if code.further:

@@ -7,6 +7,7 @@ import pytest
 from agentevolver.recipes.agent0.execute import TRIES, execute
 from agentevolver.recipes.agent0.types import DroppedProposal, ProposedTask
 from env_service.client import EnvCrashed, EnvRequestError, EnvTimeout, EnvUnavailable
+from env_service.environments.python_tool.prompts import NO_OUTPUT
 from env_service.tool_calls import ToolCall, structured_calls
 
 
@@ -72,7 +73,7 @@ async def test_code_goes_to_python_as_a_call_that_no_fence_in_it_can_end() -> No
         ([says("err what is this")], "unexecutable"),
         ([says("NameError: x", status="error", refused=True)], "unexecutable"),
         ([says("The code was stopped", status="timeout", refused=True)], "timeout"),
-        ([says("(no output)", status="ok")], "unexecutable"),
+        ([says(NO_OUTPUT, status="ok")], "unexecutable"),
         ([says("7" * 2001, status="ok")], "unexecutable"),
         ([says("7"), says("8")], "unequal"),
         ([says("7"), says("err", refused=True)], "unexecutable"),

@@ -108,7 +108,7 @@ def test_a_player_that_could_not_be_started_here_is_refused(url: str, tmp_path: 
         (("recipes.agent0.executor.gpus=1",), 1, "0", "1 can be seen: set both to share one"),
         (
             ("recipes.agent0.executor.gpus=0", f"actor_rollout_ref.model.path={seed_policy_path()}"),
-            *(1, "0", "gpu_memory_utilization=0.6 is taken twice"),
+            *(1, "0", "gpu_memory_utilization=0.5 is taken twice"),
         ),
     ],
 )

@@ -66,7 +66,13 @@ def settings_of(folder: Path) -> Settings:
     items = [*(f"task_manager.{item}" for item in section), *(f"recipes.seal.{item}" for item in loop)]
     urls = [f"env_service.env_url=http://127.0.0.1:{free_port()}", f"llm.teacher.url=http://127.0.0.1:{free_port()}/v1"]
     folders = [f"experiment.root={folder}", f"task_manager.train_data_path={folder / 'made.jsonl'}"]
-    more = ("device=cpu", "actor_rollout_ref.model.path=x", "data.train_batch_size=4", "data.val_filter.n=12")
+    more = (
+        "device=cpu",
+        "actor_rollout_ref.model.path=x",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+        "data.train_batch_size=4",
+        "data.val_filter.n=12",
+    )
     return load(LOOP, [*more, *items, *urls, *folders]).settings
 
 

@@ -280,6 +280,7 @@ def resolved(tmp_path, *overrides):
     write_objectives(path, synthetic(6))
     write_tasks(tmp_path / "train.jsonl", ORIGINALS)
     items = ["device=cpu", "actor_rollout_ref.model.path=x", f"experiment.root={tmp_path}", "data.train_batch_size=4"]
+    items += ["actor_rollout_ref.actor.ppo_mini_batch_size=4"]
     items += [f"task_manager.train_data_path={path}", "task_manager.mixture.synthetic_data_ratio=0.5"]
     return load(BASIC, [*items, *overrides]).settings
 

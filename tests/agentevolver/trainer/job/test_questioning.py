@@ -53,6 +53,7 @@ def settings_of(tmp_path, *overrides):
     )
     items = [f"task_manager.{item}" for item in section]
     items += ["device=cpu", "actor_rollout_ref.model.path=x", f"experiment.root={tmp_path}", "data.val_filter.n=6"]
+    items += ["data.train_batch_size=8"]
     return load(BASIC, [*items, *overrides]).settings
 
 

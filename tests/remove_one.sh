@@ -53,12 +53,10 @@ train() {
     (cd "$own" && "$bin/python" -m env_service new toy) || return
     "$bin/python" -m tests.tiny_model "$own/model" || return
     port=$("$bin/python" -c 'from tests.free_ports import free_port; print(free_port())')
-    sizes=(data.train_batch_size=4 data.max_prompt_length=256 data.max_response_length=768 trainer.n_gpus_per_node=1
-        actor_rollout_ref.actor.ppo_mini_batch_size=4 actor_rollout_ref.rollout.{n=2,max_model_len=1024,response_length=16}
-        actor_rollout_ref.rollout.{max_env_len=64,val_kwargs.n=1,agent.num_workers=1})
+    sizes=(actor_rollout_ref.rollout.{n=2,val_kwargs.n=1})
     "$bin/python" launcher.py --conf "$own/toy/train.yaml" --env-module toy=toy.env:ToyEnv device=cpu "${sizes[@]}" \
         "actor_rollout_ref.model.path=$own/model" "experiment.root=$own/experiments" "env_service.env_url=http://127.0.0.1:$port" \
-        trainer.total_training_steps=2 || return
+        trainer.total_training_steps=2 || (($? == 3)) || return  # 3: a random model's actions were all wrong
     grep -qE '"step": ?2\b' "$own/experiments/toy/first/metrics.jsonl"
 }
 

@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from agentevolver.config import devices
 from agentevolver.config.checks import for_verl, load
 from agentevolver.utils.errors import ConfigError
+from tests.tiny_model import tiny_model_path
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 BASIC = EXAMPLES / "basic.yaml"
@@ -193,7 +194,7 @@ def test_the_buckets_of_a_weight_update_hold_the_models_largest_tensor(tmp_path,
 
     (tmp_path / "model-00001-of-00001.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
     assert bucket(tmp_path) == 3072 and bucket(tmp_path, f"{key}=7") == 7
-    assert bucket(SEED_POLICY) == least and bucket("no/such-model") == 2048
+    assert bucket(tiny_model_path()) == least and bucket("no/such-model") == 2048
     (tmp_path / "model-00001-of-00001.safetensors").write_bytes(struct.pack("<Q", 1 << 60))
     assert bucket(tmp_path) == 2048
 

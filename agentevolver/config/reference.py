@@ -125,7 +125,8 @@ def page() -> str:
 
 
 def _first(model: type[BaseModel]) -> str:
-    return (inspect.getdoc(model) or "").split("\n\n")[0].replace("\n", " ")
+    # `inspect.getdoc` would take that of pydantic's base class.
+    return inspect.cleandoc(model.__doc__ or "").split("\n\n")[0].replace("\n", " ")
 
 
 def _codes(patterns: str) -> str:

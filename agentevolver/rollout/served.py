@@ -133,6 +133,7 @@ class ServedAttempt(Attempt):
                 reward=sum(event.reward for event in events),
                 calls=sum(tried) if tried else None,
                 problems=tuple(problem for event in events for problem in event.problems),
+                refused=all(event.refused for event in events),
             )
         return steps
 

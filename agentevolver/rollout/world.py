@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from agentevolver.rollout.flows import has_failed
 from agentevolver.rollout.tool_calls import ToolUse, check_calls, specs_of
 from agentevolver.rollout.tools.schema import Parsed, ParsedCall
 from env_service.client import EnvServiceError
@@ -50,6 +51,7 @@ class Event:
     seconds: float
     tried: int | None = None
     problems: tuple[str, ...] = ()
+    refused: bool = False
 
     @property
     def observation(self) -> str:
@@ -132,7 +134,8 @@ class LiveWorld:
         reply = check_calls(parsed, specs_of(self.tools, self.env_type), self.tool_use or ToolUse(None), self._acted)
         told = {checked.id: call["id"] for checked, call in zip(reply.calls, calls, strict=False)}
         if calls and not reply.valid:
-            result, state = {"reward": 0.0, "is_terminated": False, "info": {}}, reply.answers([])
+            unsent = {"reward": 0.0, "is_terminated": False, "info": {}, "unsent": True}
+            result, state = unsent, reply.answers([])
         else:
             result = await self._send(reply.action(content or ""))
             state = reply.answers(result["state"])
@@ -165,6 +168,8 @@ class LiveWorld:
         self.terminated = bool(result["is_terminated"])
         seconds, reward = time.perf_counter() - started, float(result["reward"])
         event = Event(before, messages, reward, seconds, tried, problems)
+        refused = result.get("unsent", False) or has_failed("" if problems else event.observation, info)
+        event = replace(event, refused=refused)
         self.events.append(event)
         return WorldAnswer(event.observation, messages, reward, self.over, info)
 

@@ -48,7 +48,7 @@ def test_a_run_survives_its_environment_service_its_trainer_and_ctrl_c(tmp_path:
     try:
         first.wait_for(lambda: 1 in first.steps_done(), "first step")
         survived, played = after_a_kill(first)
-        for _ in range(2):  # a kill while the policy is updated hurts no rollout: the service is back before the next
+        for _ in range(4):  # a kill while the policy is updated hurts no rollout: the service is back before the next
             if not any(t["attempts"] > 1 for t in played):
                 survived, played = after_a_kill(first)
         assert any(t["attempts"] > 1 for t in played), "rollouts were hurt"

@@ -48,6 +48,7 @@ def test_a_conversation_with_mistakes_succeeds_and_they_alone_weigh_nothing(para
         ]
 
 
+@pytest.mark.environment("gymnasium")
 def test_where_the_way_from_here_is_known_a_mistake_is_walked_around():
     lake = load(known_environments()["gymnasium"])
     tasks = [task for task in lake.get_query_list("train") if task.startswith("FrozenLake")][:20]

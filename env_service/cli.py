@@ -275,7 +275,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _demonstrate(options: argparse.Namespace) -> int:
-    from env_service.demonstrations import DemonstrationError, write_demonstrations
+    from env_service.demonstrations import NoDemonstrations, write_demonstrations
     from env_service.parameters import read_values
 
     try:
@@ -284,7 +284,7 @@ def _demonstrate(options: argparse.Namespace) -> int:
         return _fail(options, str(error), 2)
     try:
         print(write_demonstrations(options, params, narrowed))
-    except (DemonstrationError, OSError) as error:
+    except (NoDemonstrations, OSError) as error:
         return _fail(options, str(error))
     return 0
 

@@ -52,12 +52,12 @@ class NoReference(Exception):
     """A task has no reference."""
 
 
-class DemonstrationError(Exception):
+class NoDemonstrations(Exception):
     """No demonstrations can be made; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedEpisode:
+class DemonstratedEpisode:
     """An episode that was carried out: messages that end with the assistant's last one, the actions, and the score.
     `refused` counts the actions that are no mistake and yet were refused."""
 
@@ -100,7 +100,7 @@ def play(
     params: dict[str, Any],
     actions: Sequence[str] | None = None,
     mistakes: Mapping[int, str] | None = None,
-) -> PlayedEpisode:
+) -> DemonstratedEpisode:
     """Carry out actions (default: the reference) in a fresh instance, created with `params`.
 
     `mistakes` maps the number of a turn to what is said there beside them, with the weight 0. Raises EpisodeOver,
@@ -130,7 +130,7 @@ def play(
         if mistake is not None and not over and (anew := env.reference_actions()) is not None:
             rest = deque(anew)
     tools = opening["info"].get("tools") or []
-    return PlayedEpisode(messages, said, tools, hint, refused, checked_score(env.evaluate(None, {})))
+    return DemonstratedEpisode(messages, said, tools, hint, refused, checked_score(env.evaluate(None, {})))
 
 
 def assistant_message(action: str, turn: int) -> dict[str, Any]:
@@ -202,12 +202,12 @@ def _with_mistakes(
     env_class: type[BaseEnv],
     task_id: str,
     params: Mapping[str, Any] | None,
-    episode: PlayedEpisode,
+    episode: DemonstratedEpisode,
     rng: random.Random,
     share: float,
     others: Sequence[str],
     count: Counts,
-) -> tuple[PlayedEpisode, int]:
+) -> tuple[DemonstratedEpisode, int]:
     """Return an episode with mistakes in it and their number; each one is kept only if the episode still succeeds."""
     mistakes: dict[int, str] = {}
     turn = 0
@@ -282,7 +282,7 @@ def instance(
     task_id: str,
     params: Mapping[str, Any] | None,
     mistakes: Mapping[int, str] | None = None,
-) -> PlayedEpisode:
+) -> DemonstratedEpisode:
     """Follow a task's reference in a fresh instance, with mistakes; see `play`."""
     created = created_with(env_class, dict(params or {}))
     env = env_class(task_id, "demonstration", created)
@@ -306,11 +306,11 @@ def _why(error: Exception) -> str:
 def write_demonstrations(options: Namespace, params: Mapping[str, Any], narrowed: Mapping[str, Any]) -> str:
     """Write the file that the command line asks for and return what it tells.
 
-    `params` are those of the instances, `narrowed` those of the list of tasks. Raises DemonstrationError, OSError.
+    `params` are those of the instances, `narrowed` those of the list of tasks. Raises NoDemonstrations, OSError.
     """
     began, out, count = time.monotonic(), Path(options.out), Counts()
     if options.template is not None and options.template.count("{}") != 1:
-        raise DemonstrationError("--template must hold {} once, where the hint goes")
+        raise NoDemonstrations("--template must hold {} once, where the hint goes")
     style = DemonstrationStyle(options.mistakes, options.hints, options.template or TEMPLATE)
     env_class = _with_reference(options.name, options.env_modules)
     made = ""
@@ -321,10 +321,10 @@ def write_demonstrations(options: Namespace, params: Mapping[str, Any], narrowed
         found = demonstrations(env_class, tasks, options.n, params=params, seed=options.seed, style=style, counts=count)
         made = "".join(json.dumps({**one, "env_type": options.name}, ensure_ascii=False) + "\n" for one in found)
     except Exception as error:  # an environment may raise anything
-        raise DemonstrationError(f"{options.name}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise NoDemonstrations(f"{options.name}: {type(error).__name__}: {' '.join(str(error).split())}") from error
     dropped = "".join(f"; dropped: {number} {why}" for why, number in sorted(count.dropped.items()))
     if not made:
-        raise DemonstrationError(f"{options.name}: none of the {len(tasks)} tasks can be demonstrated{dropped}")
+        raise NoDemonstrations(f"{options.name}: none of the {len(tasks)} tasks can be demonstrated{dropped}")
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(made, encoding="utf-8")
     return (
@@ -337,9 +337,9 @@ def _with_reference(name: str, modules: Sequence[str]) -> type[BaseEnv]:
     try:
         env_class = load(resolve([name], modules)[name])
     except RegistryError as error:
-        raise DemonstrationError(str(error)) from error
+        raise NoDemonstrations(str(error)) from error
     if not has_reference(env_class):
-        raise DemonstrationError(
+        raise NoDemonstrations(
             f"{name} has no reference_actions, so nobody knows how its tasks are solved; these have them: "
             f"{', '.join(with_references(modules))}"
         )

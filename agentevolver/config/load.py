@@ -86,9 +86,15 @@ def _check_references(config: DictConfig, layers: Sequence[Layer]) -> None:
 def model_to_size(device: Device, written: Sequence[Mapping[str, Any]]) -> Model | None:
     """Return the model whose size decides defaults: the one that the layers name, else the default one. None if a
     recipe brings the model with its sizes, or nothing here says what it is."""
-    if any(select(layer, PATH) is not None for layer in recipes.called("layer", device, written)):
+    return _not_brought(recipes.called("layer", device, written), written, pickle.loads(_composed(device)))
+
+
+def _not_brought(
+    brought: Sequence[Mapping[str, Any]], written: Sequence[Mapping[str, Any]], config: DictConfig
+) -> Model | None:
+    if any(select(layer, PATH) is not None for layer in brought):
         return None
-    named = recipes.written(written, PATH) or pickle.loads(_composed(device)).actor_rollout_ref.model.path
+    named = recipes.written(written, PATH) or config.actor_rollout_ref.model.path
     return read_model(str(OmegaConf.create({"path": named}).path))
 
 
@@ -105,9 +111,10 @@ def compose_defaults(device: Device, written: Sequence[Mapping[str, Any]] = ()) 
     OmegaConf.register_new_resolver("weights_bucket", bucket_megabytes, replace=True)
     OmegaConf.register_new_resolver("config_dir", lambda: str(CONFIG_DIR), replace=True)
     config: DictConfig = pickle.loads(_composed(device))
-    for layer in recipes.called("layer", device, written):
+    layers = recipes.called("layer", device, written)
+    for layer in layers:
         merge(config, layer, "the defaults of a recipe")
-    if (model := model_to_size(device, written)) is not None:
+    if (model := _not_brought(layers, written, config)) is not None:
         lora = recipes.written(written, "actor_rollout_ref.model.lora_rank")
         for path, value in defaults_of(model, device, lora=bool(lora)).items():
             OmegaConf.update(config, path, value)

@@ -49,7 +49,7 @@ EFFICIENCY = 0.5
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredOpenings:
     """Openings of the chosen tasks: how many, the longest in tokens, and what this machine computes."""
 
     openings: int
@@ -68,8 +68,8 @@ def load_measured(
     url: str | None = None,
     api: bool = False,
 ) -> Resolved:
-    """Load a configuration. Limits that nobody set follow from the openings, if a model of one's own is trained or
-    plays.
+    """Load a configuration. For a model that no recipe brings, derive the token limits that are not set from the
+    environment's openings.
 
     Args:
         modules: `NAME=package.module:Class` of unregistered environments.
@@ -151,7 +151,7 @@ def with_verbose(settings: Settings, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _estimate(resolved: Resolved, found: Measured) -> list[str]:
+def _estimate(resolved: Resolved, found: MeasuredOpenings) -> list[str]:
     """Return the estimated seconds and memory of a step on a CPU."""
     model, sizes = resolved.model, resolved.settings.sizes
     if model is None or resolved.device != "cpu":
@@ -171,7 +171,7 @@ def _estimate(resolved: Resolved, found: Measured) -> list[str]:
     ]
 
 
-def _measure(resolved: Resolved, modules: Sequence[str], url: str | None, *, plain: bool) -> Measured | str:
+def _measure(resolved: Resolved, modules: Sequence[str], url: str | None, *, plain: bool) -> MeasuredOpenings | str:
     """Return what the subprocess measured, or why it could not."""
     request = {"config": resolved_tree(resolved.config), "modules": list(modules), "url": url, "plain": plain}
     command = [sys.executable, "-m", MODULE]
@@ -186,4 +186,4 @@ def _measure(resolved: Resolved, modules: Sequence[str], url: str | None, *, pla
     answer = json.loads(done.stdout.splitlines()[-1])
     if "problem" in answer:
         return str(answer["problem"])
-    return Measured(**{**answer, "verbose": tuple(answer["verbose"])})
+    return MeasuredOpenings(**{**answer, "verbose": tuple(answer["verbose"])})

@@ -1,6 +1,7 @@
 """`python -m agentevolver.evaluation.openings`: open an environment's tasks and count the tokens of the openings.
 
-Reads `{"config", "modules", "url", "plain"}` on stdin. The last line of stdout is a `Measured`, or `{"problem": text}`.
+Reads `{"config", "modules", "url", "plain"}` on stdin. The last line of stdout is a `MeasuredOpenings`, or
+`{"problem": text}`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.checks import from_config
-from agentevolver.config.openings import VERBOSE, Measured, with_verbose
+from agentevolver.config.openings import VERBOSE, MeasuredOpenings, with_verbose
 from agentevolver.config.schema import Settings
 from agentevolver.evaluation.worlds import open_world
 from agentevolver.rollout.policy import plain_renderer
@@ -26,7 +27,7 @@ from agentevolver.utils.errors import ConfigError, LaunchError
 from task_manager.tasks import environment_tasks
 
 
-async def _openings(config: DictConfig, modules: Sequence[str], url: str | None, *, plain: bool) -> Measured:
+async def _openings(config: DictConfig, modules: Sequence[str], url: str | None, *, plain: bool) -> MeasuredOpenings:
     settings = from_config(config)
     renderer = plain_renderer() if plain else make_renderer(config)
     found: list[int] = []
@@ -53,7 +54,7 @@ async def _openings(config: DictConfig, modules: Sequence[str], url: str | None,
             found += await lengths(world, settings, asked, renderer)
     if not found:
         raise ConfigError("the environment lists no task")
-    return Measured(len(found), max(found), tuple(verbose), _gflops())
+    return MeasuredOpenings(len(found), max(found), tuple(verbose), _gflops())
 
 
 def _explained(config: DictConfig, env_type: str) -> Settings:

@@ -20,7 +20,7 @@ from agentevolver.config.parts import from_settings
 from agentevolver.evaluation.worlds import open_world
 from agentevolver.llm import LLM, LLMError
 from agentevolver.recipes.audit import measure
-from agentevolver.recipes.audit.findings import DISTILLER, EXPLORER, JUDGE, LABELLER, ROLES, Finding, shown
+from agentevolver.recipes.audit.findings import DISTILLER, EXPLORER, JUDGE, LABELLER, ROLES, RoleFinding, shown
 from agentevolver.recipes.audit.rollouts import half_and_half, recorded
 from agentevolver.utils.errors import ConfigError
 from agentevolver.utils.files import write_text
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any(one.missing for one in findings))
 
 
-async def audit(configuration: QuestioningConfiguration, options: argparse.Namespace) -> list[Finding]:
+async def audit(configuration: QuestioningConfiguration, options: argparse.Namespace) -> list[RoleFinding]:
     """Measure the roles one after another, and print each as soon as it is measured."""
     service, findings = configuration.env_service, []
     async with open_world([service.env_type]) as client, LLM(configuration.llm) as llm:
@@ -61,7 +61,7 @@ async def audit(configuration: QuestioningConfiguration, options: argparse.Names
         chosen = half_and_half(groups, options.verdicts, options.seed)
         seeds = await client.get_env_profile(service.env_type, configuration.data.train_split)
         grader = configuration.task_manager.grader.fallback_grader
-        roles: dict[str, Callable[[], Awaitable[Finding]]] = {
+        roles: dict[str, Callable[[], Awaitable[RoleFinding]]] = {
             JUDGE: lambda: measure.judge(llm, client, chosen, grader),
             LABELLER: lambda: measure.label(configuration, chosen, options.labels),
             EXPLORER: lambda: measure.explore(llm, client, configuration, seeds[: options.explorations]),
@@ -72,14 +72,14 @@ async def audit(configuration: QuestioningConfiguration, options: argparse.Names
             try:
                 found = await roles[role]()
             except LLMError as error:
-                found = Finding(role, missing=str(error))
+                found = RoleFinding(role, missing=str(error))
             found.seconds = round(time.perf_counter() - began, 1)
             findings.append(found)
             print(told(found), flush=True)
     return findings
 
 
-def told(found: Finding) -> str:
+def told(found: RoleFinding) -> str:
     if found.missing:
         return f"{found.role}: NOT MEASURED: {found.missing} ({found.seconds:.0f} s)"
     verdict = f"OFF, {shown(found.role)}" if found.off else "on"

@@ -76,7 +76,7 @@ class Agreement:
 
 
 @dataclass(slots=True)
-class Finding:
+class RoleFinding:
     """What was measured of a role.
 
     `off`: why it is below its bound, or "". `missing`: why it was not measured, or "".
@@ -89,25 +89,25 @@ class Finding:
     seconds: float = 0.0
 
 
-def judged(found: Agreement) -> Finding:
+def judged(found: Agreement) -> RoleFinding:
     """Return the judge's finding: it is off if it agrees too rarely, or calls failures successes."""
     agrees, false = found.share, found.false_positives
     if agrees is None or false is None or not found.yes:
-        return Finding(JUDGE, missing=_missing(found, "verdicts on successes and on failures"))
+        return RoleFinding(JUDGE, missing=_missing(found, "verdicts on successes and on failures"))
     lines = [
         f"{found.right_yes + found.right_no} of {found.count} verdicts agree ({agrees:.3f}, bound {JUDGE_AGREES:g})",
         f"{found.no - found.right_no} of {found.no} failures called successes ({false:.3f}, bound {JUDGE_FALSE:g})",
         *_lost(found),
     ]
     off = "; ".join([lines[0]] * (agrees < JUDGE_AGREES) + [lines[1]] * (false > JUDGE_FALSE))
-    return Finding(JUDGE, lines, off)
+    return RoleFinding(JUDGE, lines, off)
 
 
-def labelled(found: Agreement) -> Finding:
+def labelled(found: Agreement) -> RoleFinding:
     """Return the labeller's finding: it is off if it agrees too rarely, or no more often than one label for all."""
     agrees = found.share
     if agrees is None:
-        return Finding(LABELLER, missing=_missing(found, "labels"))
+        return RoleFinding(LABELLER, missing=_missing(found, "labels"))
     constant = max(found.yes, found.no) / found.count
     lines = [
         f"{found.right_yes + found.right_no} of {found.count} labels agree ({agrees:.3f}, bound {LABELLER_AGREES:g}; "
@@ -115,7 +115,7 @@ def labelled(found: Agreement) -> Finding:
         f"{found.right_yes} of {found.yes} GOOD steps and {found.right_no} of {found.no} BAD steps found",
         *_lost(found),
     ]
-    return Finding(LABELLER, lines, lines[0] if agrees < LABELLER_AGREES or agrees <= constant else "")
+    return RoleFinding(LABELLER, lines, lines[0] if agrees < LABELLER_AGREES or agrees <= constant else "")
 
 
 def _missing(found: Agreement, what: str) -> str:

@@ -11,7 +11,7 @@ from itertools import islice
 from advantage_processor import AttributionSettings
 from advantage_processor.attributor import Attributor, judge_settings
 from agentevolver.llm import LLM, LLMError, Role
-from agentevolver.recipes.audit.findings import DISTILLER, EXPLORER, Agreement, Finding, judged, labelled
+from agentevolver.recipes.audit.findings import DISTILLER, EXPLORER, Agreement, RoleFinding, judged, labelled
 from agentevolver.recipes.audit.rollouts import Recorded
 from env_service.protocol import EnvServiceError, Instances
 from experience_manager.attempts import read_attempts
@@ -32,7 +32,7 @@ JUDGE_OF_TASKS = "llm-binary-gt-no_constraint"
 SHOWN = 8
 
 
-async def judge(llm: LLM, client: Instances, chosen: Sequence[Recorded], grader: str) -> Finding:
+async def judge(llm: LLM, client: Instances, chosen: Sequence[Recorded], grader: str) -> RoleFinding:
     """Let the judge grade rollouts whose verdict is known."""
     found, asked = Agreement(), JudgeGrader(grader if grader in KINDS else JUDGE_OF_TASKS, llm)
 
@@ -49,7 +49,7 @@ async def judge(llm: LLM, client: Instances, chosen: Sequence[Recorded], grader:
     return replace(made, lines=[f"grader {asked.name}", *made.lines])
 
 
-async def label(configuration: QuestioningConfiguration, groups: Sequence[Recorded], count: int) -> Finding:
+async def label(configuration: QuestioningConfiguration, groups: Sequence[Recorded], count: int) -> RoleFinding:
     """Let the labeller label the steps of rollouts until `count` steps have been asked for."""
     section, found, steps = AttributionSettings(enable=True), Agreement(), 0
     settings = judge_settings(configuration.llm, section)
@@ -78,7 +78,7 @@ async def label(configuration: QuestioningConfiguration, groups: Sequence[Record
 
 async def explore(
     llm: LLM, client: Instances, configuration: QuestioningConfiguration, seeds: Sequence[str]
-) -> Finding:
+) -> RoleFinding:
     """Explore worlds, propose tasks, and carry their solutions out: what is kept, and why the rest is not."""
     section, service = configuration.task_manager, configuration.env_service
     fmt, profile = (
@@ -116,7 +116,7 @@ async def explore(
 
     await asyncio.gather(*map(one, seeds))
     if not counts["explorations"]:
-        return Finding(EXPLORER, missing=f"no exploration came to its end: {dict(counts)}")
+        return RoleFinding(EXPLORER, missing=f"no exploration came to its end: {dict(counts)}")
     lines = [
         f"{len(kept)} of {counts['proposed']} proposed tasks can be carried out, from {counts['explorations']} "
         f"explorations of {counts['steps']} steps ({counts['steps refused']} refused, "
@@ -128,10 +128,10 @@ async def explore(
         ),
         *(f"kept: {query}" for query in kept[:SHOWN]),
     ]
-    return Finding(EXPLORER, lines, "" if kept else lines[0])
+    return RoleFinding(EXPLORER, lines, "" if kept else lines[0])
 
 
-async def distil(llm: LLM, groups: Sequence[Sequence[Recorded]], count: int) -> Finding:
+async def distil(llm: LLM, groups: Sequence[Sequence[Recorded]], count: int) -> RoleFinding:
     """Distil pairs of a success and a failure of one task."""
     pairs = []
     for group in groups:
@@ -146,7 +146,7 @@ async def distil(llm: LLM, groups: Sequence[Sequence[Recorded]], count: int) -> 
     drawn = sum(counts[name] for name in ("extracted_success", "extracted_failure", "extracted_comparative"))
     if not drawn:
         problem = next((one.problem for one in done if one.problem), "the replies hold no experience")
-        return Finding(DISTILLER, missing=f"no experience was written in {calls} calls: {problem}")
+        return RoleFinding(DISTILLER, missing=f"no experience was written in {calls} calls: {problem}")
     lines = [
         f"{len(made)} of {drawn} experiences kept, from {len(done)} pairs ({counts['screened']} screened out, "
         f"{counts['invalid']} found invalid by the distiller itself, {calls} lost calls)",
@@ -154,7 +154,7 @@ async def distil(llm: LLM, groups: Sequence[Sequence[Recorded]], count: int) -> 
         "(exp_manager.train_rollout_mode: mixed), which prunes those that harm",
         *(f"kept: {one.when_to_use}: {one.content}" for one in made[:SHOWN]),
     ]
-    return Finding(DISTILLER, lines)
+    return RoleFinding(DISTILLER, lines)
 
 
 def _reason(text: str) -> str:

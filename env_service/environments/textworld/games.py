@@ -22,7 +22,7 @@ SETUP = "bash env_service/environments/textworld/setup.sh"
 VERSION = "1.7.0"
 _SITE = "TEXTWORLD_SITE"
 
-LEVELS = {"coin_collector": 300, "treasure_hunter": 30, "cooking": 10, "simple": 3}
+LEVELS = {"coin_collector": 300, "treasure_hunter": 30, "cooking": 10, "simple": 3, "custom": 2}
 """Kinds, with their highest level."""
 
 SPLIT_SEEDS = {"dev": range(0, 100), "test": range(100, 1000), "train": range(1000, 1_000_000)}
@@ -41,6 +41,9 @@ _COOKING: tuple[dict[str, Any], ...] = (
     {"recipe": 5, "take": 5, "go": 12, "open": True, "cook": True, "cut": True, "drop": True},
 )
 """What the levels of cooking ask for: ingredients of the recipe, of them to find, rooms, and skills."""
+
+_CUSTOM = ((2, 3, 4), (4, 6, 8))
+"""Rooms, objects and length of the quest of custom's levels: w2-o3-q4 and w4-o6-q8 of arXiv 2510.01132."""
 
 _SIMPLE = ("dense", "balanced", "sparse")
 """How often the levels of simple give a point."""
@@ -134,13 +137,15 @@ def game_file(game: GameId) -> Path:
 def _make(game: GameId, target: Path) -> Path:
     package()
     generator = importlib.import_module("textworld.generator")
-    challenges = importlib.import_module("textworld.challenges").CHALLENGES
     options = generator.GameOptions()
     options.seeds = game.seed
     options.path = str(target)
     # Else the goal of a search spells out the whole way there.
     options.grammar.only_last_action = True
-    _, make, _ = challenges[f"tw-{game.kind}"]
+    if game.kind == "custom":
+        options.nb_rooms, options.nb_objects, options.quest_length = _CUSTOM[game.level - 1]
+        return Path(generator.compile_game(generator.make_game(options), options))
+    _, make, _ = importlib.import_module("textworld.challenges").CHALLENGES[f"tw-{game.kind}"]
     return Path(generator.compile_game(make(_settings(game), options), options))
 
 

@@ -26,6 +26,7 @@ GAMES = [
     "simple.3.1000",
     "cooking.1.0",
     "cooking.6.1001",
+    "custom.1.1000",
 ]
 
 

@@ -65,7 +65,7 @@ def _add_list(parser: argparse.ArgumentParser) -> None:
 def _add_new(parser: argparse.ArgumentParser) -> None:
     from env_service.registry import environment_folders
 
-    parser.set_defaults(run=_new)
+    parser.set_defaults(run=_new, skeleton=None)
     parser.add_argument("name", help="name of the environment and its package")
     parser.add_argument("--dir", default=".", help="folder to write the package into")
     for folder in environment_folders():

@@ -96,7 +96,9 @@ def test_the_command_writes_what_the_cold_start_reads(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["propose"], "has no reference_actions"),
+        pytest.param(
+            ["propose"], "has no reference_actions", marks=pytest.mark.environment("propose"), id="no references"
+        ),
         (["pocket", "verbos=true"], "unknown parameter 'verbos'"),
         (["pocket", "--template", "tip"], "--template must hold {} once"),
         (["pocket", "--split", "no"], "there is no split 'no'"),

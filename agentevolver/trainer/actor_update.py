@@ -39,6 +39,11 @@ class Update:
     step: int
 
 
+def bypasses(config: Any) -> bool:
+    """Return whether the engine's log-probs serve as the old ones, and the trainer computes none."""
+    return bool((config.algorithm.get("rollout_correction") or {}).get("bypass_mode", False))
+
+
 class ActorUpdate:
     """The policy update over whole trajectories, with an upper clip bound for each row.
 
@@ -74,8 +79,15 @@ class ActorUpdate:
         actor = self._config.actor_rollout_ref.actor
         if self._kl_to == "old":  # `for_verl` turned it off, so that verl makes no reference
             actor = OmegaConf.merge(actor, {"use_kl_loss": True})
-        config = omega_conf_to_dataclass(actor)
-        return partial(selective_ppo_loss, config=config, kl_to=self._kl_to, groups=self.groups)
+        # The engine's log-probs are those of the weights in training before the first optimiser step alone.
+        one_step = optimiser_steps(self._config) * actor.ppo_epochs == 1
+        return partial(
+            selective_ppo_loss,
+            config=omega_conf_to_dataclass(actor),
+            kl_to=self._kl_to,
+            groups=self.groups,
+            compares=one_step and bypasses(self._config),
+        )
 
     def of_step(self, step: int, steps: int, ranks: int) -> Update:
         section = self._config.actor_rollout_ref
@@ -94,7 +106,7 @@ class ActorUpdate:
             seed = update.actor.data_loader_seed + update.step if update.actor.shuffle else None
             arrange(batch, rows, update.ranks, update.steps, seed)
             metrics = update_actor(workers, batch, update.actor, update.steps, update.temperature)
-        done = finish_metrics(metrics, self.groups) if self._clips.active else metrics
+        done = finish_metrics(metrics, self.groups)
         if self._watch is not None:
             self._watch.look(done)
         return done

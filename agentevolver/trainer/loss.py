@@ -20,6 +20,7 @@ from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import no_padding_2_padding
 
 from agentevolver.config.loss_modes import BOOSTED
+from agentevolver.trainer.mismatch import MEAN
 
 # Batch columns with one number a row: its upper clip, and whether text was injected into its rollout (0 or 1).
 CLIP_COLUMN = "clip_ratio_high"
@@ -43,6 +44,7 @@ def selective_ppo_loss(
     *,
     kl_to: str = "reference",
     groups: Sequence[str] = (),
+    compares: bool = False,
 ) -> tuple[Any, Any]:
     """Return loss and metrics of a micro-batch with B rows.
 
@@ -52,6 +54,8 @@ def selective_ppo_loss(
         data: columns `clip_ratio_high`, `guided`, `clip_group`, `mini_batch_rows` (B each) are optional.
         kl_to: "reference", or "old" for the KL to the sampling policy (paper).
         groups: names of the groups that `clip_group` numbers from 0.
+        compares: whether `old_log_probs` are the engine's and the weights those that sampled, so that the difference
+            of the log-probs is the training-inference mismatch.
 
     Raises ValueError if the loss mode has no per-sample bounds, or a column has not one number a row.
     """
@@ -61,7 +65,7 @@ def selective_ppo_loss(
     data = with_counts(data)
     if kl_to == "old" and config.use_kl_loss:
         data["ref_log_prob"] = data["old_log_probs"]
-    if bounds is None and guided is None:
+    if bounds is None and guided is None and not compares:
         plain: tuple[Any, Any] = ppo_loss(config=config, model_output=model_output, data=data, dp_group=dp_group)
         return plain
     batch = data.select("old_log_probs", "advantages", "response_mask").to_padded_tensor()
@@ -75,13 +79,17 @@ def selective_ppo_loss(
         )
     chosen = with_bounds(config, upper, batch["advantages"]) if isinstance(upper, torch.Tensor) else config
     loss, metrics = ppo_loss(config=chosen, model_output=model_output, data=data, dp_group=dp_group)
-    if guided is not None or places is not None:
+    if guided is not None or places is not None or compares:
         log_prob = no_padding_2_padding(model_output["log_probs"], data).detach()
         ratio = ratios(log_prob, batch["old_log_probs"], batch["response_mask"].float(), mode)
         if guided is not None:
             metrics.update(_apart(guided, ratio, batch, upper, config))
         if places is not None:
             metrics.update(_clipped_above(groups, places, ratio, batch, upper, usual))
+        if compares:
+            mask = batch["response_mask"].float()
+            gap = (log_prob - batch["old_log_probs"]).abs() * mask
+            metrics |= {f"{MEAN}{SUM}": _sum(gap), f"{MEAN}_tokens{SUM}": _sum(mask)}
     return loss, metrics
 
 
@@ -214,6 +222,8 @@ def finish_metrics(metrics: Mapping[str, Any], groups: Sequence[str] = ()) -> di
     `actor/clip_hi`: share of tokens above their own upper clip. `actor/clip_freed`: share above the usual clip only.
     """
     done = {key: value for key, value in metrics.items() if not key.endswith(SUM)}
+    if compared := float(metrics.get(f"{MEAN}_tokens{SUM}", 0.0)):
+        done[MEAN] = float(metrics[f"{MEAN}{SUM}"]) / compared
     for name in ("guided", "unguided"):
         tokens = float(metrics.get(f"actor/{name}_tokens{SUM}", 0.0))
         if tokens > 0:

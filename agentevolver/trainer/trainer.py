@@ -24,7 +24,7 @@ from agentevolver.config.asynchronous import VERLS, steps_kept
 from agentevolver.config.schema import of_verl
 from agentevolver.config.verl_keys import SYNC
 from agentevolver.rollout.sole_server import client_of
-from agentevolver.trainer.actor_update import ActorUpdate
+from agentevolver.trainer.actor_update import ActorUpdate, bypasses
 from agentevolver.trainer.batch import GroupNames, mask_rows, ordered, rollouts_of, sample_records, trained_on
 from agentevolver.trainer.checkpointing import Checkpointing
 from agentevolver.trainer.credit import StepCreditPart
@@ -241,7 +241,7 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         self._watchdog.enter("advantages")
-        if not (self.config.algorithm.get("rollout_correction") or {}).get("bypass_mode", False):
+        if not bypasses(self.config):
             # Before verl's computation, whose rejection changes the masks.
             metrics.update(of_batch(batch, self._trajectories, self.global_steps - 1))
             self._mismatch.look(metrics)
@@ -258,6 +258,8 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
         update = self._updates.of_step(self.global_steps, self._optimiser_steps, self._ranks)
         with self._watchdog.phase("update", lambda: WORKERS):
             metrics.update(self._updates.update(self.actor_rollout_wg, batch, rows, update, self.parts))
+        if bypasses(self.config):
+            self._mismatch.look(metrics)
         return batch
 
     @property

@@ -14,6 +14,7 @@ from verl.workers.utils.losses import ppo_loss
 
 from agentevolver.config.loss_modes import BOOSTED
 from agentevolver.trainer.loss import finish_metrics, selective_ppo_loss
+from agentevolver.trainer.mismatch import MEAN
 
 AGGREGATIONS = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 LOW, HIGH, OFF, DUAL = 0.2, 0.28, 0.6, 3.0
@@ -186,6 +187,15 @@ def test_clip_fractions_of_guided_and_unguided_tokens_are_those_of_their_own_bou
     assert done["actor/unguided/clipfrac"] == 1.0
     assert done["actor/guided/ratio"] == pytest.approx(1.55, rel=1e-5)
     assert not any(key.endswith("_sum") for key in done)
+
+
+def test_the_distance_to_the_engines_log_probs_is_that_of_the_tokens_that_count():
+    near = {"log_ratio": [0.1, -9.0], "advantage": [1.0, 1.0], "mask": [1, 0]}
+    far = {"log_ratio": [-0.3, 0.5], "advantage": [1.0, 1.0], "mask": [1, 1]}
+    for compares, found in ((True, pytest.approx(0.3, abs=1e-6)), (False, None)):
+        _, _, metrics = Batch([near, far]).run(partial(selective_ppo_loss, config(), compares=compares))
+        sums = {key: metric.aggregate() for key, metric in metrics.items() if isinstance(metric, Metric)}
+        assert finish_metrics(sums).get(MEAN) == found
 
 
 def test_kl_holds_on_to_the_sampling_policy_if_asked_to():

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agentevolver.utils.scripts import UNSPACED, marks, usual
+from agentevolver.utils.scripts import UNSPACED, marks
 
 _WORD = re.compile(r"[^\W_]+")
 # Characters per token in scripts without spaces: with pairs, one changed word changes about as many tokens in Chinese
@@ -23,8 +23,6 @@ def words(text: str) -> frozenset[str]:
     if text.isascii():
         return frozenset(_WORD.findall(text.casefold()))
     folded, found = unicodedata.normalize("NFKC", text).casefold(), set[str]()
-    if usual(folded):
-        return frozenset(_WORD.findall(folded))
     for unspaced, word in _runs().findall(folded):
         found.update((unspaced[i : i + GRAM] for i in range(max(1, len(unspaced) - GRAM + 1))) if unspaced else (word,))
     return frozenset(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,7 @@ class CreditBatch:
     grades: Tensor  # (T) scores of the graders, which decide success
     valid: Tensor  # (T) graded, and at least one row is trained on; others are left out of all statistics
     lengths: Tensor  # (T) number of steps
-    row_trajectory: Tensor  # (B) each row's trajectory, -1 for padding and withdrawn rows
+    row_trajectory: Tensor  # (B) each row's trajectory
     step_ids: Tensor  # (B, R) the step of each sampled token, counted through the trajectory; -1 elsewhere
 
     @property
@@ -45,41 +45,30 @@ class CreditBatch:
         return torch.from_numpy(table)
 
 
-def make_batch(
-    step: int,
-    trajectories: Sequence[Trajectory],
-    keys: Sequence[str],
-    step_ids: Tensor,
-    *,
-    withdrawn: Collection[int] = (),
-) -> CreditBatch:
+def make_batch(step: int, trajectories: Sequence[Trajectory], keys: Sequence[str], step_ids: Tensor) -> CreditBatch:
     """Build the batch of a training step.
 
     Args:
         keys: (B) `{uid}_{session}_{index}`: the row's trajectory id and its index within the trajectory.
         step_ids: (B, R), -1 in padding.
-        withdrawn: rows that are padding or not trained on.
 
     Raises:
         ValueError: a row belongs to no trajectory, or has a token of a step that its trajectory lacks.
     """
     number = {trajectory.trajectory_id: i for i, trajectory in enumerate(trajectories)}
-    rows = torch.full((len(keys),), -1, dtype=torch.long)
-    left_out = set(withdrawn)
+    rows = torch.zeros(len(keys), dtype=torch.long)
     for i, key in enumerate(keys):
-        if i not in left_out:
-            name = RowKey.of(key).trajectory_id
-            if name not in number:
-                raise ValueError(
-                    f"row {key} belongs to no trajectory of step {step}: there is no {name!r} among {len(number)} "
-                    "records"
-                )
-            rows[i] = number[name]
+        name = RowKey.of(key).trajectory_id
+        if name not in number:
+            raise ValueError(
+                f"row {key} belongs to no trajectory of step {step}: there is no {name!r} among {len(number)} records"
+            )
+        rows[i] = number[name]
     lengths = torch.tensor([len(trajectory.steps) for trajectory in trajectories], dtype=torch.long)
     _check_steps(keys, rows, lengths, step_ids)
     graded = torch.tensor([trajectory.outcome is not None for trajectory in trajectories], dtype=torch.bool)
     trained = torch.zeros(len(trajectories), dtype=torch.bool)
-    trained[rows[rows >= 0]] = True
+    trained[rows] = True
     outcomes = [0.0 if (score := one.score) is None else float(score) for one in trajectories]
     grades = [0.0 if one.outcome is None else float(one.outcome.score) for one in trajectories]
     groups = {name: i for i, name in enumerate(dict.fromkeys(trajectory.group_id for trajectory in trajectories))}
@@ -108,8 +97,7 @@ def pad_step_ids(rows: Sequence[Sequence[int]], width: int) -> Tensor:
 def _check_steps(keys: Sequence[str], rows: Tensor, lengths: Tensor, step_ids: Tensor) -> None:
     if not step_ids.numel():
         return
-    unlimited = step_ids.max()[None] + 1  # rows without a trajectory have index -1, which finds this entry
-    allowed = torch.cat([lengths, unlimited])[rows]
+    allowed = lengths[rows]
     wrong = (step_ids.amax(1) >= allowed).nonzero().flatten()
     if len(wrong):
         i = int(wrong[0])

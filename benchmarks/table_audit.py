@@ -26,7 +26,7 @@ from typing import Any
 from agentevolver.llm.store import Usage
 from agentevolver.utils.files import read_jsonl
 from agentevolver.view.experiment import Experiment
-from agentevolver.view.metrics import COLUMNS, usage
+from agentevolver.view.metrics import usage
 from agentevolver.view.trajectories import StepFiles
 from env_service.environments.pocket.app_tasks import app_task_ids, app_world, make_app_task
 from env_service.environments.pocket.calls import parse as parse_call
@@ -100,7 +100,7 @@ def _add(audit: Audit, run: Path) -> None:
                 audit.verdicts[succeeded].append(outcome["score"])
                 audit.agreed += outcome["success"] is succeeded
     for spent in usage(Experiment(run))["roles"]:
-        role, *numbers = (spent[column] for column in COLUMNS)
+        role, *numbers = spent.values()
         audit.spent[role] = audit.spent.get(role, Usage()) + Usage(*numbers)
     stored = [record["exp_manager/distil/stored"] for record in read_jsonl(run / "metrics.jsonl")
               if "exp_manager/distil/stored" in record]  # fmt: skip

@@ -7,11 +7,11 @@ that is safe. A client may be shared by tasks or threads.
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from agentevolver.utils.secrets import secret
 from env_service import protocol
@@ -29,7 +29,6 @@ from env_service.protocol import (
 
 if TYPE_CHECKING:
     import aiohttp
-    import httpx
 
 __all__ = [
     "AsyncEnvClient",
@@ -44,37 +43,11 @@ __all__ = [
 
 CONNECT_TIMEOUT_S = 10.0
 HEALTH_TIMEOUT_S = 5.0
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-class _Base:
-    def __init__(self, base_url: str, *, token: str | None, timeout_s: float, retry: RetryPolicy | None) -> None:
-        if not base_url.startswith(("http://", "https://")):
-            raise ValueError(f"base_url {base_url!r} must start with http:// or https://")
-        self.base_url = base_url.rstrip("/")
-        self.timeout_s = timeout_s
-        self.retry = retry or RetryPolicy()
-        self._headers = {"Content-Type": "application/json"}
-        token = token or secret(protocol.TOKEN_VARIABLE)
-        if token:
-            self._headers["Authorization"] = f"Bearer {token}"
-        self._held: set[str] = set()
-
-    def _understand(
-        self, call: Call, url: str, status: int, headers: Mapping[str, str], payload: bytes
-    ) -> dict[str, Any]:
-        # A restarted service answers "unknown" about the instances it lost. If this client created the instance, that
-        # is a crash, not a wrong request.
-        created_here = call.instance_id in self._held and call.route != "/release"
-        body = protocol.understand(call, url, status, headers, payload, created_here)
-        if call.instance_id is not None:
-            if call.route == "/create":
-                self._held.add(call.instance_id)
-            elif call.route == "/release":
-                self._held.discard(call.instance_id)
-        return body
-
-
-class AsyncEnvClient(_Base):
+class AsyncEnvClient:
     """Client on aiohttp; use it as an async context manager, or call `close` at the end."""
 
     def __init__(
@@ -86,7 +59,16 @@ class AsyncEnvClient(_Base):
         retry: RetryPolicy | None = None,
         max_connections: int = 512,
     ) -> None:
-        super().__init__(base_url, token=token, timeout_s=timeout_s, retry=retry)
+        if not base_url.startswith(("http://", "https://")):
+            raise ValueError(f"base_url {base_url!r} must start with http:// or https://")
+        self.base_url = base_url.rstrip("/")
+        self.timeout_s = timeout_s
+        self.retry = retry or RetryPolicy()
+        self._headers = {"Content-Type": "application/json"}
+        token = token or secret(protocol.TOKEN_VARIABLE)
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._held: set[str] = set()
         self._max_connections = max_connections
         self._session: aiohttp.ClientSession | None = None
 
@@ -185,6 +167,20 @@ class AsyncEnvClient(_Base):
         except aiohttp.ClientError as error:
             raise protocol.broken(call, url, error) from error
 
+    def _understand(
+        self, call: Call, url: str, status: int, headers: Mapping[str, str], payload: bytes
+    ) -> dict[str, Any]:
+        # A restarted service answers "unknown" about the instances it lost. If this client created the instance, that
+        # is a crash, not a wrong request.
+        created_here = call.instance_id in self._held and call.route != "/release"
+        body = protocol.understand(call, url, status, headers, payload, created_here)
+        if call.instance_id is not None:
+            if call.route == "/create":
+                self._held.add(call.instance_id)
+            elif call.route == "/release":
+                self._held.discard(call.instance_id)
+        return body
+
     def _opened(self) -> aiohttp.ClientSession:
         import aiohttp
 
@@ -197,22 +193,26 @@ class AsyncEnvClient(_Base):
         return self._session
 
 
-class EnvClient(_Base):
-    """Client on httpx with the same methods, for code without an event loop. Thread-safe."""
+def _waiting(
+    method: Callable[Concatenate[AsyncEnvClient, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[EnvClient, P], R]:
+    @functools.wraps(method)
+    def wait(self: EnvClient, *arguments: P.args, **options: P.kwargs) -> R:
+        return asyncio.run_coroutine_threadsafe(method(self._client, *arguments, **options), self._loop).result()
 
-    def __init__(
-        self,
-        base_url: str = "http://127.0.0.1:8080",
-        *,
-        token: str | None = None,
-        timeout_s: float = 300.0,
-        retry: RetryPolicy | None = None,
-        max_connections: int = 32,
-    ) -> None:
-        super().__init__(base_url, token=token, timeout_s=timeout_s, retry=retry)
-        self._max_connections = max_connections
-        self._lock = threading.Lock()
-        self._client: httpx.Client | None = None
+    return wait
+
+
+class EnvClient:
+    """The same methods without `async`, for code without an event loop. Thread-safe.
+
+    Every call is made by an `AsyncEnvClient`, whose loop runs in a thread.
+    """
+
+    def __init__(self, base_url: str = "http://127.0.0.1:8080", **options: Any) -> None:
+        self._client = AsyncEnvClient(base_url, **options)
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="environment client", daemon=True).start()
 
     def __enter__(self) -> Self:
         return self
@@ -222,92 +222,11 @@ class EnvClient(_Base):
     ) -> None:
         self.close()
 
-    def close(self) -> None:
-        with self._lock:
-            client, self._client = self._client, None
-        if client is not None:
-            client.close()
-
-    def health(self) -> bool:
-        import httpx
-
-        try:
-            response = self._opened().get(f"{self.base_url}/healthz", timeout=HEALTH_TIMEOUT_S)
-        except httpx.HTTPError:
-            return False
-        return response.status_code == 200
-
-    def get_env_profile(self, env_type: str, split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        return cast(list[str], self._send(protocol.profile_call(env_type, split, params))["data"])
-
-    def create_instance(
-        self, env_type: str, task_id: str, instance_id: str | None = None, params: dict[str, Any] | None = None
-    ) -> InitState:
-        return cast(InitState, self._send(protocol.create_call(env_type, task_id, instance_id, params))["data"])
-
-    def step(
-        self,
-        instance_id: str,
-        action: Message | dict[str, Any],
-        params: dict[str, Any] | None = None,
-        step_index: int | None = None,
-    ) -> StepResult:
-        return cast(StepResult, self._send(protocol.step_call(instance_id, action, params, step_index))["data"])
-
-    def evaluate(
-        self,
-        instance_id: str,
-        messages: list[Message] | dict[str, Any] | None = None,
-        params: dict[str, Any] | None = None,
-    ) -> float:
-        return float(self._send(protocol.ask_call("/evaluate", instance_id, messages, params))["data"])
-
-    def get_tools_info(
-        self,
-        instance_id: str,
-        messages: list[Message] | dict[str, Any] | None = None,
-        params: dict[str, Any] | None = None,
-    ) -> Any:
-        return self._send(protocol.ask_call("/get_info", instance_id, messages, params))["data"]
-
-    def release_instance(self, instance_id: str) -> bool:
-        return bool(self._send(protocol.release_call(instance_id))["success"])
-
-    def _send(self, call: Call) -> dict[str, Any]:
-        payload = call.encoded()
-        schedule = Schedule(self.retry, call.safe)
-        while True:
-            try:
-                return self._try(call, payload)
-            except EnvServiceError as error:
-                delay = schedule.wait_s(error)
-                if delay is None:
-                    raise
-            time.sleep(delay)
-
-    def _try(self, call: Call, payload: bytes) -> dict[str, Any]:
-        import httpx
-
-        url = self.base_url + call.route
-        try:
-            response = self._opened().post(url, content=payload, headers={**self._headers, **call.headers})
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise protocol.refused(call, url, error) from error
-        except httpx.TimeoutException as error:
-            raise protocol.too_slow(call, url, self.timeout_s) from error
-        except httpx.HTTPError as error:
-            raise protocol.broken(call, url, error) from error
-        return self._understand(call, url, response.status_code, response.headers, response.content)
-
-    def _opened(self) -> httpx.Client:
-        import httpx
-
-        with self._lock:
-            if self._client is None:
-                self._client = httpx.Client(
-                    timeout=httpx.Timeout(self.timeout_s, connect=CONNECT_TIMEOUT_S, pool=None),
-                    limits=httpx.Limits(max_connections=None, max_keepalive_connections=self._max_connections),
-                    # Processes of one machine talk without the environment's proxy.
-                    trust_env=False,
-                )
-            return self._client
+    close = _waiting(AsyncEnvClient.close)
+    health = _waiting(AsyncEnvClient.health)
+    get_env_profile = _waiting(AsyncEnvClient.get_env_profile)
+    create_instance = _waiting(AsyncEnvClient.create_instance)
+    step = _waiting(AsyncEnvClient.step)
+    evaluate = _waiting(AsyncEnvClient.evaluate)
+    get_tools_info = _waiting(AsyncEnvClient.get_tools_info)
+    release_instance = _waiting(AsyncEnvClient.release_instance)

@@ -21,9 +21,9 @@ from urllib.parse import quote
 import numpy as np
 import orjson
 
+from agentevolver.utils.vectors import Vectors
 from experience_manager.errors import StoreBusy, StoreCorrupt, StoreError, StoreUnwritable
 from experience_manager.experience import Category, Experience, Variant
-from experience_manager.index import Vectors
 
 APPLICATION_ID = 0x45585052
 VERSION = 2

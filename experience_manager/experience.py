@@ -17,11 +17,10 @@ from uuid import uuid4
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from agentevolver.utils.scripts import spaced
+from agentevolver.utils.vectors import Mask
 
-Mask = NDArray[np.bool_]
 BETWEEN = "|"
 # A scope of more places than this becomes "everywhere".
 MAX_PLACES = 32

@@ -1,8 +1,7 @@
-"""In-memory vector index of the pool (nearest neighbours by inner product), and a workspace's snapshot of the file."""
+"""A workspace's snapshot of the file in memory, for search."""
 
 from __future__ import annotations
 
-import importlib
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,92 +9,12 @@ from typing import Any
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
-from experience_manager.experience import Mask, Scopes
+from agentevolver.utils.vectors import Mask, VectorIndex, Vectors
+from experience_manager.experience import Scopes
 
-Vectors = NDArray[np.float32]
-Rows = NDArray[np.int64]
-
-# Below this share of allowed rows, gathering and comparing them costs less than a masked scan over all rows.
-GATHER_BELOW = 1 / 8
-# The unmasked scan fetches MORE * k rows; the masked one runs only if too few of them are allowed.
-MORE = 4
 # Queries per matrix product: 64 x 100 000 similarities are 26 MB.
 BLOCK = 64
-
-
-def _faiss() -> Any:
-    # A late import, untyped: FAISS is slow to load, and its stubs do not match the package.
-    return importlib.import_module("faiss")
-
-
-def nearest(similarities: Vectors, k: int, allowed: Mask) -> tuple[Rows, Vectors]:
-    """Return the k allowed rows with the greatest similarities (n), best first, and their similarities."""
-    k = min(k, int(np.count_nonzero(allowed)))
-    values = np.where(allowed, similarities, np.float32(-2.0))
-    if k <= 1:
-        best = np.array([values.argmax()] if k else [], dtype=np.int64)
-    else:
-        best = np.argpartition(-values, k - 1)[:k]
-        best = best[np.argsort(-values[best], kind="stable")]
-    return best, values[best]
-
-
-class VectorIndex:
-    """Exact nearest-neighbour index over unit vectors. Rows are only appended; callers mask dead ones."""
-
-    def __init__(self, dimension: int) -> None:
-        self.dimension = dimension
-        self._flat: Any = _faiss().IndexFlatIP(dimension)
-
-    def __len__(self) -> int:
-        return int(self._flat.ntotal)
-
-    def add(self, vectors: Vectors) -> None:
-        if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
-            raise ValueError(f"vectors of shape {vectors.shape} do not go into an index of dimension {self.dimension}")
-        self._flat.add(np.ascontiguousarray(vectors))
-
-    def vectors(self) -> Vectors:
-        """Return all rows (n, d) as a view; the next `add` may invalidate it."""
-        count = len(self)
-        if not count:
-            return np.zeros((0, self.dimension), dtype=np.float32)
-        flat = _faiss().rev_swig_ptr(self._flat.get_xb(), count * self.dimension)
-        return np.asarray(flat, dtype=np.float32).reshape(count, self.dimension)
-
-    def search(self, query: Vectors, k: int, allowed: Mask) -> tuple[Rows, Vectors]:
-        """Return the allowed rows nearest to one query (d), best first, and their similarities."""
-        rows = np.flatnonzero(allowed)
-        k = min(k, len(rows))
-        if k == 0:
-            return rows[:0], np.zeros(0, dtype=np.float32)
-        if len(rows) < GATHER_BELOW * len(allowed):
-            best, similarities = nearest(self.vectors()[rows] @ query, k, np.ones(len(rows), dtype=np.bool_))
-            return rows[best], similarities
-        everything = len(rows) == len(allowed)
-        if not everything:
-            # A scan without a mask takes about half the time, and mostly finds enough allowed rows.
-            found, places = self._flat.search(np.ascontiguousarray(query[None]), min(MORE * k, len(self)))
-            good = np.flatnonzero(allowed[places[0]])[:k]
-            if len(good) == k:
-                return places[0][good], found[0][good]
-        faiss = _faiss()
-        selector = None if everything else faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
-        parameters = None if everything else faiss.SearchParameters(sel=selector)
-        found, places = self._flat.search(np.ascontiguousarray(query[None]), k, params=parameters)
-        there = places[0] >= 0
-        return places[0][there], found[0][there]
-
-    def similarities(self, queries: Vectors) -> Iterator[Vectors]:
-        """Yield each query's similarities (n) to all rows, as a view that the next one may overwrite."""
-        vectors = self.vectors()
-        for start in range(0, len(queries), BLOCK):
-            # Measured: 100 queries against 100 000 rows take 0.15 s of CPU this way, 1.3 s with FAISS.
-            yield from queries[start : start + BLOCK] @ vectors.T
-
-
 # The snapshot is loaded anew once dead rows exceed both this number and half of the live rows.
 SWEEP_ABOVE = 1024
 TAKEN_AT_ONCE = 4096
@@ -159,6 +78,11 @@ class Snapshot:
 
     def covering(self, scope: str) -> Mask:
         return self.alive & self._scopes.covering(scope)[self._codes]
+
+    def similarities(self, queries: Vectors) -> Iterator[Vectors]:
+        """Yield each query's similarities (n) to all rows, as a view that the next one may overwrite."""
+        for start in range(0, len(queries), BLOCK):
+            yield from queries[start : start + BLOCK] @ self.index.vectors().T
 
     def _take(self, rows: Iterable[Any]) -> None:
         # Appends in blocks, so that loading needs little more memory than the result.

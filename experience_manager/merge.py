@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from agentevolver.utils.vectors import Mask, Vectors, nearest
 from experience_manager.database import COLUMNS, SELECT, blob, from_row, to_row, update
-from experience_manager.experience import Experience, Mask, Scopes, covers, join
-from experience_manager.index import Snapshot, Vectors, nearest
+from experience_manager.experience import Experience, Scopes, covers, join
+from experience_manager.index import Snapshot
 
 # Vectors of equal texts differ by rounding only. If only when_to_use is embedded, many experiences share a vector:
 # TWINS of them are compared in full.
@@ -121,7 +122,7 @@ class Merge:
             {scope: self._snapshot.covering(scope) for scope in {newcomer.scope for newcomer in newcomers}},
         )
         near = []
-        for newcomer, cosines in zip(newcomers, snapshot.index.similarities(vectors), strict=True):
+        for newcomer, cosines in zip(newcomers, snapshot.similarities(vectors), strict=True):
             rows = _near(cosines, self._neighbours, inside[newcomer.scope], snapshot.alive)
             near.append([(int(snapshot.seqs[row]), float(cosines[row])) for row in rows])
         return near

@@ -19,9 +19,10 @@ from pydantic import BaseModel, ConfigDict
 from agentevolver.llm.embeddings import CachedEncoder, EmbeddingSettings, Encoder, EncoderUnavailable, make_encoder
 from agentevolver.llm.settings import LLMSettings, Role
 from agentevolver.utils.errors import ConfigError
+from agentevolver.utils.vectors import Vectors
 from experience_manager.database import Stamp
 from experience_manager.experience import Experience
-from experience_manager.index import Vectors, Where
+from experience_manager.index import Where
 from experience_manager.merge import Added
 from experience_manager.ranking import Ranking
 from experience_manager.settings import ExperienceSettings, PruningSettings

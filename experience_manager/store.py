@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from agentevolver.utils.files import move
+from agentevolver.utils.vectors import Vectors
 from experience_manager.database import BUSY_S, SELECT, Database, Stamp, from_row, next_revision, stamp_of, update
 from experience_manager.errors import EncoderMismatch, StoreCorrupt, StoreError, UnknownExperience
 from experience_manager.experience import Experience, covers, places_in
-from experience_manager.index import DamagedVector, Snapshot, Vectors, Where
+from experience_manager.index import DamagedVector, Snapshot, Where
 from experience_manager.merge import Added, IsSame, Merge
 
 ANYWHERE = Where()

@@ -33,24 +33,15 @@ async def read_state(client: Instances, instance_id: str) -> WorldState | None:
     )
 
 
-_registered: dict[str, type[PlainFormat]] = {}
-
-
 def format_of(env_type: str, spec: str | None = None) -> PlainFormat:
     """Return the environment's action format; `spec` (`package.module:Class`) overrides the registered one.
 
     Raises ConfigError if the class cannot be imported or is not an action format.
     """
-    # Lookup order: `spec`, `register_format`, an entry point named after the environment, the class `Format` in the
-    # module `action_format` beside the environment's class, `PlainFormat`.
-    if spec is None and env_type in _registered:
-        return _registered[env_type](env_type)
+    # Lookup order: `spec`, an entry point named after the environment, the class `Format` in the module
+    # `action_format` beside the environment's class, `PlainFormat`.
     named = spec or next((point.value for point in entry_points(group=ENTRY_POINT_GROUP, name=env_type)), None)
     return (_shipped(env_type) if named is None else _load(named))(env_type)
-
-
-def register_format(env_type: str, kind: type[PlainFormat]) -> None:
-    _registered[env_type] = kind
 
 
 def _load(spec: str) -> type[PlainFormat]:

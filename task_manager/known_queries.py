@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,14 +10,14 @@ from uuid import uuid4
 
 import numpy as np
 
-from agentevolver.llm.embeddings import Encoder, Vectors
+from agentevolver.llm.embeddings import Encoder
+from agentevolver.utils.vectors import VectorIndex, Vectors
 from env_service.protocol import Instances
-from task_manager.dedup import LexicalIndex, SemanticIndex, words
+from task_manager.dedup import LexicalIndex
 from task_manager.graders.base import opening_of
 from task_manager.journal import PipelineJournal, fingerprint
 from task_manager.settings import DeduplicationSettings
 
-ALL_WORLDS = ""
 # Batch size for embeddings.
 BLOCK = 1024
 
@@ -38,70 +37,48 @@ class DuplicateQuery:
 
 
 class _Index:
-    def __init__(self, jaccard: float, corpus: Sequence[str] = ()) -> None:
+    def __init__(self, jaccard: float) -> None:
         self.queries: list[str] = []
-        self._lexical = LexicalIndex(jaccard, corpus)
-        self._semantic: SemanticIndex | None = None
-        # Posting lists of words, only filled without embeddings: neighbours are then found by common words.
-        self._having: dict[str, array[int]] = {}
+        self._lexical = LexicalIndex(jaccard)
+        self._semantic: VectorIndex | None = None
 
-    def add(self, query: str, vector: Vectors | None) -> None:
-        self.queries.append(query)
-        self._lexical.add(query)
-        if vector is not None:
-            if self._semantic is None:
-                self._semantic = SemanticIndex(vector.shape[0])
-            self._semantic.add(vector[None, :])
-        else:
-            for word in words(query):
-                self._having.setdefault(word, array("i")).append(len(self.queries) - 1)
+    def add(self, queries: Sequence[str], vectors: Vectors) -> None:
+        self._semantic = self._semantic or VectorIndex(vectors.shape[1])
+        self._semantic.add(vectors)
+        self.queries += queries
+        for query in queries:
+            self._lexical.add(query)
 
     def clash(
-        self, query: str, vector: Vectors | None, cosine: float, against: Literal["pool", "evaluation"]
+        self, query: str, vector: Vectors, cosine: float, against: Literal["pool", "evaluation"]
     ) -> DuplicateQuery | None:
         match = self._lexical.find(query)
         if match is not None:
             return DuplicateQuery("lexical", against, self.queries[match.row], match.similarity)
-        if vector is None or self._semantic is None:
-            return None
-        nearest = self._semantic.nearest(vector)
-        if nearest and nearest[0].similarity >= cosine:
-            return DuplicateQuery("semantic", against, self.queries[nearest[0].row], nearest[0].similarity)
+        for row, similarity in self._nearest(vector, 1):
+            if similarity >= cosine:
+                return DuplicateQuery("semantic", against, self.queries[row], similarity)
         return None
 
-    def nearest(self, query: str, vector: Vectors | None, k: int) -> list[str]:
-        """Return the k nearest queries by embedding, or by common words without embeddings."""
-        if vector is not None and self._semantic is not None:
-            return [self.queries[match.row] for match in self._semantic.nearest(vector, k)]
-        rows = [self._having[word] for word in words(query) if word in self._having]
-        if not rows:
-            return self.queries[:k]
-        common = np.bincount(
-            np.concatenate([np.frombuffer(some, np.int32) for some in rows]), minlength=len(self.queries)
-        )
-        # A stable sort keeps ties in the order of adding, so that prompts are reproducible.
-        return [self.queries[row] for row in np.argsort(-common, kind="stable")[:k]]
+    def nearest(self, vector: Vectors, k: int) -> list[str]:
+        return [self.queries[row] for row, _ in self._nearest(vector, k)]
+
+    def _nearest(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
+        if self._semantic is None:
+            return []
+        rows, similarities = self._semantic.search(vector, k, np.ones(len(self._semantic), dtype=np.bool_))
+        return list(zip(rows.tolist(), similarities.tolist(), strict=True))
 
 
 class KnownQueries:
-    """Kept and evaluation queries.
+    """Kept and evaluation queries. `evaluation`: queries that must not be trained on."""
 
-    `encoder` makes embeddings; None compares words only. `evaluation`: queries that must
-    not be trained on.
-    """
-
-    def __init__(
-        self, settings: DeduplicationSettings, encoder: Encoder | None, evaluation: Sequence[str] = ()
-    ) -> None:
-        self._settings = settings
+    def __init__(self, settings: DeduplicationSettings, encoder: Encoder, evaluation: Sequence[str] = ()) -> None:
+        self._cosine = settings.cosine
         self._encoder = encoder
-        self._kept = _Index(settings.jaccard)
-        self._held_out: _Index | None = None
+        self._kept, self._held_out = _Index(settings.jaccard), _Index(settings.jaccard)
         if evaluation:
-            self._held_out = _Index(settings.jaccard, evaluation)
-            vectors = None if self._encoder is None else self._encoder.encode(list(evaluation))
-            for row, query in enumerate(evaluation):
-                self._held_out.add(query, None if vectors is None else vectors[row])
+            self._held_out.add(evaluation, encoder.encode(evaluation))
 
     def __len__(self) -> int:
         return len(self._kept.queries)
@@ -110,45 +87,32 @@ class KnownQueries:
         """Add queries without comparing them."""
         for start in range(0, len(queries), BLOCK):
             some = queries[start : start + BLOCK]
-            vectors = await self._embed(some)
-            for row, query in enumerate(some):
-                self._kept.add(query, None if vectors is None else vectors[row])
+            self._kept.add(some, await self._embed(some))
 
     async def clash(self, query: str) -> DuplicateQuery | None:
         """Return the known query that this one duplicates, or None."""
-        return self._clash(query, await self._embed_one(query))
+        return self._clash(query, await self._embed([query]))
 
     async def take(self, query: str) -> DuplicateQuery | None:
         """Add a new query; return the known query if it is a duplicate, else None."""
-        vector = await self._embed_one(query)
+        vectors = await self._embed([query])
         # No await between comparing and adding: of two equal proposals in flight, one is kept.
-        found = self._clash(query, vector)
+        found = self._clash(query, vectors)
         if found is None:
-            self._kept.add(query, vector)
+            self._kept.add([query], vectors)
         return found
 
     async def neighbours(self, text: str, k: int) -> list[str]:
         if not len(self) or k == 0:
             return []
-        return self._kept.nearest(text, await self._embed_one(text), k)
+        return self._kept.nearest((await self._embed([text]))[0], k)
 
-    def _clash(self, query: str, vector: Vectors | None) -> DuplicateQuery | None:
-        cosine = self._settings.cosine
-        if (
-            self._held_out is not None
-            and (found := self._held_out.clash(query, vector, cosine, "evaluation")) is not None
-        ):
-            return found
-        return self._kept.clash(query, vector, cosine, "pool")
+    def _clash(self, query: str, vectors: Vectors) -> DuplicateQuery | None:
+        held_out = self._held_out.clash(query, vectors[0], self._cosine, "evaluation")
+        return held_out or self._kept.clash(query, vectors[0], self._cosine, "pool")
 
-    async def _embed_one(self, query: str) -> Vectors | None:
-        vectors = await self._embed([query])
-        return None if vectors is None else vectors[0]
-
-    async def _embed(self, queries: Sequence[str]) -> Vectors | None:
-        if self._encoder is None or not queries:
-            return None
-        return await asyncio.to_thread(self._encoder.encode, list(queries))
+    async def _embed(self, queries: Sequence[str]) -> Vectors:
+        return await asyncio.to_thread(self._encoder.encode, queries)
 
 
 AT_ONCE = 16

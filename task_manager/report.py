@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from agentevolver.llm.store import Usage, read_usage
 from agentevolver.types import Task
 from task_manager.journal import PipelinePlan, Records, read_journal
 from task_manager.settings import QuestioningConfiguration
@@ -266,17 +267,9 @@ def _recorded(configuration: QuestioningConfiguration) -> tuple[Records, list[Pi
 
 
 def _spent(configuration: QuestioningConfiguration) -> tuple[int, float]:
-    from agentevolver.llm.store import Ledger
-
     path = configuration.llm.ledger or configuration.task_manager.store_path / "llm_usage.sqlite"
-    if not path.exists():
-        return 0, 0.0
-    ledger = Ledger(path)
-    try:
-        spent = ledger.spent()
-        return spent.tokens, spent.cost
-    finally:
-        ledger.close()
+    spent = sum(read_usage(path).values(), Usage())
+    return spent.tokens, spent.cost
 
 
 def print_recheck(findings: list[tuple[Task, str | None]]) -> None:

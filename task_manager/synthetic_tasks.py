@@ -130,7 +130,7 @@ def _assemble(
     profile: EnvProfile,
     seeds: tuple[str, ...],
     held_out: Sequence[str],
-    encoder: Encoder | None,
+    encoder: Encoder,
 ) -> PipelineRun:
     settings, service = configuration.task_manager, configuration.env_service
     known = [task for path in settings.known_data_paths for task in _tasks_of(path, service.env_type)]

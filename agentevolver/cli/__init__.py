@@ -67,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def version() -> str:
     """Return name, version and, in a git checkout, the commit."""
+    import shutil
+    import subprocess
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
 
@@ -74,30 +76,11 @@ def version() -> str:
         number = installed(PROG)
     except PackageNotFoundError:
         number = "(not installed)"
-    commit = _commit(root() / ".git")
-    return f"{PROG} {number}" + (f" at {commit[:12]}" if commit else "")
-
-
-def _commit(git: Path) -> str | None:
-    """Return the checked-out commit, or None if unknown."""
-    try:
-        from pathlib import Path
-
-        # Read from git's files: `git rev-parse` would start a process, and git may not be installed.
-        if git.is_file():  # a worktree: its own folder is elsewhere
-            git = Path(git.read_text(encoding="utf-8").removeprefix("gitdir:").strip())
-        head = (git / "HEAD").read_text(encoding="utf-8").strip()
-        if not head.startswith("ref: "):
-            return head
-        common = git / "commondir"
-        shared = git / common.read_text(encoding="utf-8").strip() if common.is_file() else git
-        name = head.removeprefix("ref: ")
-        if (loose := shared / name).is_file():
-            return loose.read_text(encoding="utf-8").strip()
-        packed = (shared / "packed-refs").read_text(encoding="utf-8").splitlines()
-        return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)
-    except OSError:
-        return None
+    commit = ""
+    if (root() / ".git").exists() and shutil.which("git"):
+        asked = ["git", "-C", _ROOT, "rev-parse", "--short=12", "HEAD"]
+        commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    return f"{PROG} {number}" + (f" at {commit}" if commit else "")
 
 
 def _overview() -> str:

@@ -22,7 +22,7 @@ from agentevolver.config.devices import Device, take_device
 from agentevolver.config.environments import EnvServiceSettings
 from agentevolver.config.kernels import check_kernels
 from agentevolver.config.layers import Layer, read_layers
-from agentevolver.config.load import lay_over, model_to_size
+from agentevolver.config.load import lay_over
 from agentevolver.config.model import Model
 from agentevolver.config.schema import RolloutSettings, Settings, own_places, place_of
 from agentevolver.config.section import Section
@@ -91,7 +91,7 @@ def load(
     """
     layers = read_layers(conf, overrides or [])
     device = take_device(layers)
-    config, defaults = lay_over(device, layers, measured)
+    config, defaults, model = lay_over(device, layers, measured)
     for key in _WRITTEN_BY_THE_RUN:
         if OmegaConf.select(config, key) is not None:
             raise ConfigError(
@@ -107,8 +107,7 @@ def load(
     if settings.env_service.is_mixture:
         _check_read_by_a_mixture(layers, defaults)
     recipes.called("check", settings, config, [(layer.content, layer.source) for layer in layers])
-    sized = model_to_size(device, [layer.content for layer in layers])
-    return Resolved(config, settings, sized, undecided=undecided)
+    return Resolved(config, settings, model, undecided=undecided)
 
 
 def _check_read_by_a_mixture(layers: Sequence[Layer], defaults: DictConfig) -> None:

@@ -44,8 +44,9 @@ ASYNCHRONOUS: dict[str, Any] = {
 
 def lay_over(
     device: Device, layers: Sequence[Layer], measured: Mapping[str, Any] | None = None
-) -> tuple[DictConfig, DictConfig]:
-    """Return the configuration with the layers, and its defaults without them. Raises ConfigError.
+) -> tuple[DictConfig, DictConfig, Model | None]:
+    """Return the configuration with the layers, its defaults without them, and the model of `sized_defaults`. Raises
+    ConfigError.
 
     Args:
         measured: defaults that follow from the environment's openings, by dotted key.
@@ -55,10 +56,10 @@ def lay_over(
     if written(layers, MODE) in (COLOCATED, SEPARATE):
         own = own | ASYNCHRONOUS
     contents = [layer.content for layer in layers]
-    config, defaults = compose_defaults(device, contents), compose_defaults(device, contents)
+    defaults, model = sized_defaults(device, contents)
     for path, value in (own | dict(measured or {})).items():
-        for tree in (config, defaults):
-            OmegaConf.update(tree, path, value, force_add=True)
+        OmegaConf.update(defaults, path, value, force_add=True)
+    config: DictConfig = pickle.loads(pickle.dumps(defaults))
     for layer in layers:
         refuse_unknown(layer.content, config, layer.source)
         merge(config, layer.content, layer.source)
@@ -66,7 +67,7 @@ def lay_over(
         for content in added:
             merge(config, content, "a recipe, over the user's keys")
     _check_references(config, layers)
-    return config, defaults
+    return config, defaults, model
 
 
 def _check_references(config: DictConfig, layers: Sequence[Layer]) -> None:
@@ -83,21 +84,6 @@ def _check_references(config: DictConfig, layers: Sequence[Layer]) -> None:
                     raise ConfigError(one_line(error)) from error
 
 
-def model_to_size(device: Device, written: Sequence[Mapping[str, Any]]) -> Model | None:
-    """Return the model whose size decides defaults: the one that the layers name, else the default one. None if a
-    recipe brings the model with its sizes, or nothing here says what it is."""
-    return _not_brought(recipes.called("layer", device, written), written, pickle.loads(_composed(device)))
-
-
-def _not_brought(
-    brought: Sequence[Mapping[str, Any]], written: Sequence[Mapping[str, Any]], config: DictConfig
-) -> Model | None:
-    if any(select(layer, PATH) is not None for layer in brought):
-        return None
-    named = recipes.written(written, PATH) or config.actor_rollout_ref.model.path
-    return read_model(str(OmegaConf.create({"path": named}).path))
-
-
 def compose_defaults(device: Device, written: Sequence[Mapping[str, Any]] = ()) -> DictConfig:
     """Return the defaults of verl, of this project, of the device group, of recipes and of the model. Raises
     ConfigError.
@@ -105,6 +91,12 @@ def compose_defaults(device: Device, written: Sequence[Mapping[str, Any]] = ()) 
     Args:
         written: the user's layers, weakest first; the defaults of a recipe and of a model depend on them.
     """
+    return sized_defaults(device, written)[0]
+
+
+def sized_defaults(device: Device, written: Sequence[Mapping[str, Any]]) -> tuple[DictConfig, Model | None]:
+    """Return `compose_defaults`, and the model whose size decided some of them: the one that the layers name, else the
+    default one. None if a recipe brings the model with its sizes, or nothing here says what it is."""
     OmegaConf.register_new_resolver("visible_gpus", devices.visible_gpus, replace=True)
     OmegaConf.register_new_resolver("larger", max, replace=True)
     OmegaConf.register_new_resolver("attention", devices.attention, replace=True)
@@ -114,11 +106,14 @@ def compose_defaults(device: Device, written: Sequence[Mapping[str, Any]] = ()) 
     layers = recipes.called("layer", device, written)
     for layer in layers:
         merge(config, layer, "the defaults of a recipe")
-    if (model := _not_brought(layers, written, config)) is not None:
+    if any(select(layer, PATH) is not None for layer in layers):
+        return config, None
+    named = recipes.written(written, PATH) or config.actor_rollout_ref.model.path
+    if (model := read_model(str(OmegaConf.create({"path": named}).path))) is not None:
         lora = recipes.written(written, "actor_rollout_ref.model.lora_rank")
         for path, value in defaults_of(model, device, lora=bool(lora)).items():
             OmegaConf.update(config, path, value)
-    return config
+    return config, model
 
 
 @functools.cache
@@ -128,12 +123,6 @@ def _composed(device: str) -> bytes:
     )
     layers = [OmegaConf.load(recipe.defaults) for recipe in recipes.recipes().values() if recipe.defaults is not None]
     return pickle.dumps(OmegaConf.merge(own_defaults(), pickle.loads(pickled), *layers))
-
-
-def compose_verl() -> DictConfig:
-    """Return verl's own defaults. Raises ConfigError if verl is not installed."""
-    config: DictConfig = pickle.loads(_compose(_verl_config_dir(), "ppo_trainer"))
-    return config
 
 
 def _verl_config_dir() -> Path:

@@ -173,7 +173,6 @@ def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -
     plan = make_plan(options, configuration, presence, registry)
     facts = [*configuration.derived, *_gpu_lines(checks)]
     if options.conf is not None:
-        facts += _estimate(configuration)
         facts += [f"WARNING: {line}" for line in _warnings(options, configuration)]
     lines = [*facts, *(f"a start would fail now: {obstacle}" for obstacle in obstacles)]
     # Masked line by line: the last word of a line must not be read as the scheme (`basic ...`) of the next line.
@@ -196,15 +195,6 @@ def _ask_verl(configuration: Resolved) -> None:
             ask_verl(for_verl(configuration.config), configuration.undecided)
         except ConfigError as error:
             raise UsageError(str(error)) from error
-
-
-def _estimate(configuration: Resolved) -> list[str]:
-    from agentevolver.launcher.estimate import expected
-    from agentevolver.llm.estimate import report
-
-    trainer = configuration.config.trainer
-    activities, assumptions = expected(configuration.settings, trainer.total_training_steps, trainer.total_epochs)
-    return report(activities, configuration.settings.llm, assumptions)
 
 
 def _status(registry: RunRegistry) -> str:

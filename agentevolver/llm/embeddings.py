@@ -21,16 +21,15 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentevolver.utils.retry import BackoffPolicy, Retries
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.sqlite import open_shared
+from agentevolver.utils.vectors import Vectors
 from agentevolver.utils.web.access import is_local
 
 logger = logging.getLogger(__name__)
-Vectors = NDArray[np.float32]
 # Of the official weights, which a third party's package carries.
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 HASHING_DIMENSION = 512

@@ -12,16 +12,19 @@ import logging
 import sqlite3
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from agentevolver.llm.errors import BudgetExceeded, LLMError, LLMReply, LLMToolCall
 from agentevolver.llm.settings import BudgetSettings
 from agentevolver.utils.sqlite import open_shared
 
 logger = logging.getLogger(__name__)
+
+BUSY_S = 5.0
 
 _USAGE = """CREATE TABLE IF NOT EXISTS usage (
     role TEXT PRIMARY KEY, calls INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
@@ -63,6 +66,15 @@ class Usage:
             self.completion_tokens + other.completion_tokens,
             self.cost + other.cost,
         )
+
+
+def read_usage(path: Path) -> dict[str, Usage]:
+    """Return the usage of each role in a ledger's file, the dearest first, without writing to it; {} if there is no
+    file. Raises sqlite3.Error."""
+    if not path.is_file():
+        return {}
+    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=BUSY_S)) as file:
+        return {row[0]: Usage(*row[1:]) for row in file.execute(f"{_READ_USAGE} ORDER BY cost DESC, calls DESC")}
 
 
 class Ledger:

@@ -9,12 +9,11 @@ import sqlite3
 import threading
 from array import array
 from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
-from urllib.parse import quote
 
+from agentevolver.llm.store import read_usage
 from agentevolver.utils.files import GrowingFile
 from agentevolver.view.experiment import Experiment, UnreadableFile
 
@@ -112,22 +111,16 @@ def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-COLUMNS = ("role", "calls", "prompt_tokens", "completion_tokens", "cost")
-BUSY_S = 2.0
-
-
 def usage(experiment: Experiment) -> dict[str, Any]:
     """Return `{exists, roles, budget}`, with calls, tokens and cost of each role. Raises UnreadableFile."""
     path = _ledger(experiment)
     budget = experiment.setting("llm", "budget") or {}
-    if not path.is_file():
-        return {"exists": False, "roles": [], "budget": budget}
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=BUSY_S)) as db:
-            rows = db.execute(f"SELECT {', '.join(COLUMNS)} FROM usage ORDER BY cost DESC, calls DESC").fetchall()
+        found = read_usage(path)
     except sqlite3.Error as error:
         raise UnreadableFile(f"{path.name} cannot be read: {error}") from error
-    return {"exists": True, "roles": [dict(zip(COLUMNS, row, strict=True)) for row in rows], "budget": budget}
+    roles = [{"role": role, **asdict(used)} for role, used in found.items()]
+    return {"exists": path.is_file(), "roles": roles, "budget": budget}
 
 
 def _ledger(experiment: Experiment) -> Path:

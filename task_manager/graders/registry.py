@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
 
 
-def with_comparison(outcome: Outcome, grader: str, other: Outcome) -> Outcome:
-    return replace(
-        outcome,
-        compared={"grader": grader, "score": other.score, "success": other.success, "reason": other.reason},
-    )
-
-
 def agreement(pairs: Sequence[tuple[bool, float, bool, float]]) -> dict[str, float]:
     """Return how far a second grader agrees with the first; empty without pairs.
 
@@ -88,19 +81,6 @@ class GraderContext:
     run: Any = None
 
 
-GRADERS: dict[str, Callable[[GraderContext], Grader]] = {}
-
-
-def register(name: str) -> Callable[[Callable[[GraderContext], Grader]], Callable[[GraderContext], Grader]]:
-    """Register a grader under a name (decorator)."""
-
-    def keep(make: Callable[[GraderContext], Grader]) -> Callable[[GraderContext], Grader]:
-        GRADERS[name] = make
-        return make
-
-    return keep
-
-
 def make_grader(name: str, context: GraderContext) -> Grader:
     """Make a grader by name, or from `package.module:Class`; raises GraderConfigError."""
     if name in GRADERS:
@@ -111,14 +91,6 @@ def make_grader(name: str, context: GraderContext) -> Grader:
         return load_named(name, GRADERS)(context)
     except (TypeError, ValueError) as error:
         raise GraderConfigError(f"grader {name!r} cannot be made: {error}") from error
-
-
-def _register_own() -> None:
-    GRADERS["env"] = lambda context: EnvGrader(context.sparse)
-    GRADERS["state"] = lambda context: StateCheckGrader(context.sparse)
-    GRADERS["state-llm"] = _state_then_judge
-    for name in KINDS:
-        GRADERS[name] = _judge(name)
 
 
 def _state_then_judge(context: GraderContext) -> Grader:
@@ -145,7 +117,12 @@ def _judge(name: str) -> Callable[[GraderContext], Grader]:
     return make
 
 
-_register_own()
+GRADERS: dict[str, Callable[[GraderContext], Grader]] = {
+    "env": lambda context: EnvGrader(context.sparse),
+    "state": lambda context: StateCheckGrader(context.sparse),
+    "state-llm": _state_then_judge,
+    **{name: _judge(name) for name in KINDS},
+}
 
 
 class Graders:
@@ -169,7 +146,8 @@ class Graders:
             # The second grade is only a measurement.
             logger.info("grader %s could not be compared: %s", second, error)
             return outcome
-        return with_comparison(outcome, second, other)
+        compared = {"grader": second, "score": other.score, "success": other.success, "reason": other.reason}
+        return replace(outcome, compared=compared)
 
     def _chance(self) -> float:
         if self._rng is not None:

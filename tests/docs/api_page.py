@@ -57,7 +57,7 @@ SECTIONS = (
         {
             "task_manager.explore": ("Strategy", "RandomStrategy", "CuriousStrategy", "make_strategy", "Exploration"),
             "task_manager.graders.base": ("Grader", "GradingError", "GraderConfigError"),
-            "task_manager.graders.registry": ("register", "GraderContext", "make_grader"),
+            "task_manager.graders.registry": ("GraderContext", "make_grader"),
         },
     ),
     Section(

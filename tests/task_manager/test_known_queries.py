@@ -21,9 +21,6 @@ async def test_what_words_do_not_tell_embeddings_do():
     kept = pool(encoder=Alike())
     assert await kept.take("remove it") is None
     assert (await kept.clash("delete that thing")).kind == "semantic"
-    words_only = KnownQueries(DeduplicationSettings(), None)
-    await words_only.take("remove it")
-    assert await words_only.clash("delete that thing") is None
 
 
 async def test_evaluation_tasks_are_kept_out():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agentevolver.llm.store import Usage, read_usage
 from agentevolver.trainer.monitor.log import METRICS
 from agentevolver.trainer.monitor.measured import Measured
 from agentevolver.utils.files import open_lines, parse, written
@@ -44,16 +44,6 @@ class Comparison:
     before: Estimate | None
     after: Estimate | None
     gain: Estimate | None
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """Use of language models; `cost` is in the currency of the configured prices."""
-
-    calls: int
-    prompt_tokens: int
-    completion_tokens: int
-    cost: float
 
 
 def records(folder: Path) -> Iterator[dict[str, Any]]:
@@ -165,15 +155,10 @@ def _of_source(by_source: Mapping[str, Mapping[str, float]], validation: Validat
     return dict(tasks) if close else {}
 
 
-def spent(ledger: Path) -> Spent | None:
-    """Return the sums of a usage ledger, or None if it is missing or empty."""
-    if not ledger.is_file():
-        return None
+def spent(ledger: Path) -> Usage | None:
+    """Return the sums of a usage ledger, or None if it is missing, empty or unreadable."""
     try:
-        with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True, timeout=5)) as opened:
-            row = opened.execute(
-                "SELECT sum(calls), sum(prompt_tokens), sum(completion_tokens), sum(cost) FROM usage"
-            ).fetchone()
+        found = read_usage(ledger)
     except sqlite3.Error:
         return None
-    return None if row[0] is None else Spent(int(row[0]), int(row[1]), int(row[2]), float(row[3]))
+    return sum(found.values(), Usage()) if found else None

@@ -1,7 +1,6 @@
 """The user's own agent: its keys in `actor_rollout_ref.rollout`, and the import of `package.module:function`.
 
-Such an agent speaks OpenAI's or Anthropic's API and replaces a built-in flow. Keys without effect beside it are
-refused.
+Such an agent speaks OpenAI's or Anthropic's API and replaces a built-in flow. Keys that only a flow reads are refused.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class AgentSettings(BaseModel):
 
 
 def _word(word: str, *, is_file: bool) -> str:
-    """Return a word of a command. Raises ValueError if a placeholder is unknown."""
+    """Return one word of a command, a file's path made absolute. Raises ValueError if a placeholder is unknown."""
     try:
         names = [name for _, name, _, _ in string.Formatter().parse(word) if name is not None]
     except ValueError as error:

@@ -29,9 +29,8 @@ def launched_with(experiment: Path) -> list[str]:
 
 
 class EnvironmentSettings(Section):
-    """`env_service.environments.<name>`: settings of one environment of several. A value replaces the key of the same
-    name in `env_service` or `data`; null keeps that key's value.
-    """
+    """`env_service.environments.<name>`: settings of one of several environments. A value replaces the key of the same
+    name in `env_service` or `data`; null keeps that key's value."""
 
     env_params: dict[str, Any] | None = Field(None, description="replaces env_service.env_params")
     val_env_params: dict[str, Any] | None = Field(None, description="replaces env_service.val_env_params")

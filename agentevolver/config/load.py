@@ -84,8 +84,8 @@ def _check_references(config: DictConfig, layers: Sequence[Layer]) -> None:
 
 
 def model_to_size(device: Device, written: Sequence[Mapping[str, Any]]) -> Model | None:
-    """Return the model whose size decides defaults: the one that the layers name, else the default one. None if a
-    recipe brings the model with its sizes, or nothing here says what it is."""
+    """Return the model whose size decides the defaults: the one that the layers name, else the default model. None if a
+    recipe supplies model and sizes, or the model's sizes are unknown."""
     return _not_brought(recipes.called("layer", device, written), written, pickle.loads(_composed(device)))
 
 

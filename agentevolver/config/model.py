@@ -1,6 +1,6 @@
 """A model's sizes, read from its folder, and the defaults that follow from them.
 
-A model that a recipe brings (`Recipe.layer` names its path) has the recipe's sizes instead.
+If a recipe supplies the model (`Recipe.layer` names its path), the recipe's sizes are used instead.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class DecoderSize:
 
 @dataclass(frozen=True)
 class Model:
-    """What `config.json` says of a model. `context`: tokens that it was made for."""
+    """A model as its `config.json` describes it. `context` is its maximum number of tokens."""
 
     name: str
     size: DecoderSize

@@ -1,4 +1,4 @@
-"""What a removed key is refused with: what to write instead, or the fixed value (`removed.yaml`)."""
+"""Error messages for removed keys: the new name, the fixed value, or the reason (`removed.yaml`)."""
 
 from __future__ import annotations
 

@@ -317,7 +317,7 @@ class _Run:
         return await self._run_job()
 
     async def _whose(self, spec: ServiceSpec) -> str:
-        """Describe the owner of a service that already runs.
+        """Describe the owner of a running service.
 
         Raises:
             LaunchError: the service identifies itself, and this checkout did not start it.

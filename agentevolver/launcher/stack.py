@@ -244,7 +244,7 @@ def environment_service(
 
 
 def bind_options(url: str) -> tuple[str, str] | None:
-    """Return the options --host and --port that serve a loopback URL http://HOST:PORT, or None for any other URL."""
+    """Convert a URL http://LOOPBACK:PORT to a server's options --host and --port. None if the URL has another form."""
     parts = urlsplit(url)
     try:
         port = parts.port

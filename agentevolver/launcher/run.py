@@ -81,7 +81,6 @@ class Tee:
             _write_all(self._terminal, SHOW_CURSOR)
 
     def mute(self) -> None:
-        """Stop writing to the console."""
         self._muted = True
 
     def detach(self) -> None:

@@ -167,7 +167,6 @@ class LiveSession:
         self._close_step()
 
     async def timed(self, call: Awaitable[T]) -> T:
-        """Await a call of the environment service and count its time."""
         before = time.perf_counter()
         try:
             return await call

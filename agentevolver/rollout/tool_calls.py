@@ -34,7 +34,7 @@ class ToolsMissing(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """How native calls are read, and how many calls of a reply are carried out.
+    """How the policy calls tools: the format that reads its calls, and the most calls of one reply that are executed.
 
     `format` is None for a chat model, whose endpoint returns calls separately.
     """
@@ -44,7 +44,7 @@ class ToolUse:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Further token ids that end a reply."""
+        """Token ids that end a reply, besides the tokenizer's eos."""
         return () if self.format is None else self.format.stop_token_ids
 
 

@@ -83,13 +83,11 @@ class RowClips:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns that are written."""
         guided, other = (GUIDED_COLUMN,) if self._guides else (), (CLIP_COLUMN,) if self.active else ()
         return (*guided, *other, *((GROUP_COLUMN,) if self.groups else ()))
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Names of the groups whose clipped tokens are reported separately."""
         return () if self._grouping is None else tuple(self._grouping.groups)
 
     def of(self, trajectories: Sequence[Trajectory]) -> ClipColumns:

@@ -24,7 +24,6 @@ Run = Callable[[argparse.Namespace, "QuestioningConfiguration"], Coroutine[Any, 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return the exit code."""
     options = _parser().parse_args(arguments)
     level = logging.INFO if options.verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)

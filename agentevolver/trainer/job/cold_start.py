@@ -120,7 +120,8 @@ def _made(settings: Settings, renderer: ChatRenderer, folder: Path, wanted: dict
 
 
 def _demonstrate(settings: Settings, folder: Path) -> list[Path]:
-    """Make the demonstrations of `reference:N`, shared by weight, in processes of their own; return their files."""
+    """Make the demonstrations of `reference:N` and return their files. Each environment gets its share by weight, and a
+    process of its own."""
     trained = [one for one in settings.environments if one.weight > 0] if settings.cold_start.demonstrations else []
     total, left, files = sum(one.weight for one in trained), settings.cold_start.demonstrations, []
     for place, one in enumerate(trained):

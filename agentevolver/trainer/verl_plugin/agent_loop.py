@@ -243,7 +243,8 @@ def make_runner(
 
 
 def make_serving(settings: Settings, renderer: ChatRenderer) -> AgentAttempts | None:
-    """Return the player for the user's agent, or None if a flow plays. Raises ConfigError for an unusable function."""
+    """Return what plays rollouts with the user's agent, or None if a flow plays. Raises ConfigError for an unusable
+    function."""
     rollout = settings.rollout
     if not rollout.is_served:
         return None

@@ -143,7 +143,7 @@ def _partition(batch: TensorDict) -> str:
 
 
 def _settled(references: Sequence[Any]) -> None:
-    """Wait for calls. The error of a lost worker is left to `look_after`."""
+    """Wait for calls to workers. Lost workers are only logged, because `look_after` replaces them."""
     for reference in references:
         try:
             ray.get(reference)

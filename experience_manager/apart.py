@@ -1,4 +1,4 @@
-"""Backend for several environments: each has its own workspace in one store or service."""
+"""Backend of a run with several environments: each has a workspace of its own in one store or service."""
 
 from __future__ import annotations
 

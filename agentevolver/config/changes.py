@@ -90,7 +90,6 @@ def decides(key: str) -> bool:
 
 
 def _comparable(key: str, value: Any) -> Any:
-    """Return a value in the form in which configurations are compared."""
     # An endpoint may move to another host: only the kind of address counts.
     if isinstance(value, str) and key.rpartition(".")[2] == "base_url" and urlsplit(value).scheme in ("http", "https"):
         return "http"

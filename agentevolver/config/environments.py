@@ -60,7 +60,6 @@ class Environment:
     native_tools: bool = True
 
     def params(self, *, validation: bool) -> dict[str, Any]:
-        """Return the parameters of an episode."""
         params = {**self.env_params, **(self.val_env_params if validation else {})}
         # Extra feedback in validation would change what is measured.
         return {**params, FEEDBACK: "plain"} if validation and FEEDBACK in params else params
@@ -128,7 +127,7 @@ class EnvServiceSettings(ServiceAccess, Section):
         return (self.env_type,) if isinstance(self.env_type, str) else tuple(self.env_type)
 
     def weight(self, env_type: str) -> float:
-        """Return the weight of an environment. A single environment has the weight 1."""
+        """Return an environment's weight, 1 if it is the only one."""
         return 1.0 if isinstance(self.env_type, str) else self.env_type[env_type]
 
     @property

@@ -70,7 +70,6 @@ class Evaluation:
         return [f"success avg@{self.n}", *chances, f"reward avg@{self.n}", "steps an episode"]
 
     def measures(self) -> dict[str, Estimate]:
-        """Return the estimates by name."""
         found = {f"success avg@{self.n}": estimate([*self.average().values()])}
         for k in sizes_of_k(self.n):
             if k > 1:

@@ -200,6 +200,7 @@ class BlockingWorld(_World):
     """The environment for a blocking agent."""
 
     def step(self, action: str | Mapping[str, Any]) -> WorldAnswer:
+        """Carry out an action: a text, or an assistant message with `tool_calls`."""
         return asyncio.run_coroutine_threadsafe(self._live.step(action), self._home).result()
 
 

@@ -30,7 +30,6 @@ from task_manager.settings import QuestioningConfiguration
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Audit, print, and return the exit code."""
     options = _parser().parse_intermixed_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:

@@ -100,14 +100,14 @@ def check_agent(settings: AgentSettings, *, template: str, flow: str, observatio
         for key, field in AgentSettings.model_fields.items():
             if getattr(settings, key) != field.default:
                 raise ConfigError(
-                    f"{SECTION}.{key} is only read if your own agent plays: set {SECTION}.agent_function "
+                    f"{SECTION}.{key} has an effect only with an agent of your own: set {SECTION}.agent_function "
                     f"or {SECTION}.agent_command, or remove the key"
                 )
         return
     if settings.agent_container is not None and (settings.agent_command is None or settings.agent_world):
         raise ConfigError(
-            f"{SECTION}.agent_container = {settings.agent_container}: the task's tests grade what a program did in its "
-            f"container: set {SECTION}.agent_command, and {SECTION}.agent_world to false"
+            f"{SECTION}.agent_container = {settings.agent_container}: the task's tests grade the work of a program in "
+            f"its container: set {SECTION}.agent_command, and {SECTION}.agent_world to false"
         )
     chosen = "agent_function" if settings.agent_function is not None else "agent_command"
     for key, value, wanted in (

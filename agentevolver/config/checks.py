@@ -119,8 +119,7 @@ def _check_read_by_a_mixture(layers: Sequence[Layer], defaults: DictConfig) -> N
             default = OmegaConf.select(defaults, f"data.{key}")
             if select(layer.content, f"data.{key}", default) != default:
                 raise ConfigError(
-                    f"{layer.source}: `data.{key}` is not read where epochs are of several environments: write "
-                    f"{instead}"
+                    f"{layer.source}: `data.{key}` has no effect with several environments: set {instead} instead"
                 )
 
 

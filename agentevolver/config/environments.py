@@ -107,7 +107,7 @@ class EnvServiceSettings(ServiceAccess, Section):
             if isinstance(weight, bool) or not isinstance(weight, int | float) or not isfinite(weight) or weight < 0:
                 raise ValueError(f"the weight of {name} must be a number of at least 0, found {weight!r}")
         if not any(value.values()):
-            raise ValueError("all weights are 0, so nothing would be trained on: give one of them another")
+            raise ValueError("all weights are 0, so nothing would be trained on: raise one of them")
         # One name is the plain form, whatever its weight.
         return next(iter(value)) if len(value) == 1 else {name: float(weight) for name, weight in value.items()}
 

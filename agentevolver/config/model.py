@@ -180,8 +180,8 @@ def lengths_of(
     response = given.get(RESPONSE) or min(longest - prompt, steps * (reply + observation))
     if response < reply:
         raise ConfigError(
-            f"the openings have up to {opening} tokens, and {longest} of context leave {max(0, response)} for a reply "
-            f"of {reply}: take a model with a longer context, or set {PROMPT}, {REPLY} and {CONTEXT}"
+            f"the openings have up to {opening} tokens, so a context of {longest} tokens leaves {max(0, response)} for "
+            f"a reply, which needs {reply}: take a model with a longer context, or set {PROMPT}, {REPLY} and {CONTEXT}"
         )
     chosen = (prompt, response, given.get(CONTEXT) or prompt + response, reply, observation)
     return {key: value for key, value in zip(LENGTHS, chosen, strict=True) if key not in given}

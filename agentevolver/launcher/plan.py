@@ -265,7 +265,7 @@ def _cluster(
     if preloads and configuration.device != "cpu":
         raise UsageError(
             f"ray.preload=true on {configuration.device}: importing torch's compiler and vLLM sets up the CUDA driver, "
-            "which no fork can use; set it to false"
+            "which does not work in a forked process; set it to false"
         )
     if (address := section.address) is not None:
         return _Cluster(address, env | {"RAY_ADDRESS": address}, reused=(f"the Ray cluster at {address}",))

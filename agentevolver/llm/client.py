@@ -279,7 +279,7 @@ class LLM:
                 # It was not the format that it refuses.
                 raise error from None
             if "response_format" not in known:
-                logger.warning("JSON is requested by the prompt alone from now on: %s", error)
+                logger.warning("the endpoint refuses response_format, so only the prompt asks for JSON: %s", error)
             known["response_format"] = None
             self._formatless[endpoint.role] = str(error)
             return reply
@@ -296,7 +296,7 @@ class LLM:
                 raise
             if name not in known:
                 logger.warning(
-                    "%s: replies have at most %d tokens from now on, a quarter of the model's context of %d; "
+                    "%s: replies are limited to %d tokens from here on, a quarter of the model's context of %d; "
                     "sampling.%s is %d",
                     *(endpoint.where, most, error.limit_tokens, name, sent[name]),
                 )

@@ -105,7 +105,9 @@ class ToolReply:
         given = [message for message in state if message.get("role") == "tool"]
         wanted, found = [one.id for one in self.valid], [message.get("tool_call_id") for message in given]
         if Counter(wanted) != Counter(found):
-            raise ValueError(f"the environment was given the calls {wanted} and answered {found}")
+            raise ValueError(
+                f"the environment must answer each call once: its calls were {wanted}, its answers {found}"
+            )
         by_id = {message["tool_call_id"]: dict(message) for message in given}
         answers = [one.answered() if one.problem else by_id[one.id] for one in self.calls]
         rest = [dict(message) for message in state if message.get("role") != "tool"]

@@ -341,9 +341,8 @@ def prepare(settings: Settings, tasks: Sequence[Task]) -> None:
         unseen = [task for task in listed if (task.env_type, task.task_id) not in known]
         if not unseen:
             raise ConfigError(
-                f"exp_manager.scout.split = {section.scout.split}: all of its {len(listed)} tasks are trained on or "
-                "validated on; let "
-                "exp_manager.scout.filter list more"
+                f"exp_manager.scout.split = {section.scout.split}: all of its {len(listed)} tasks are already "
+                "used for training or validation; let exp_manager.scout.filter list more"
             )
         write_tasks(scout_path(settings), [task.scouting() for task in unseen])
 

@@ -70,8 +70,8 @@ def selective_ppo_loss(
     upper = token_bounds(bounds, batch["advantages"], usual) if bounds is not None and boosted else usual
     if boosted and mode not in BOOSTED:
         raise ValueError(
-            f"policy_loss.loss_mode = {mode!r} has no upper clip by sample; use {', '.join(BOOSTED)}, or leave "
-            "selective_boosting and row_clips out"
+            f"policy_loss.loss_mode = {mode!r} has no upper clip for each sample; use {', '.join(BOOSTED)}, or "
+            "leave out selective_boosting and row_clips"
         )
     chosen = with_bounds(config, upper, batch["advantages"]) if isinstance(upper, torch.Tensor) else config
     loss, metrics = ppo_loss(config=chosen, model_output=model_output, data=data, dp_group=dp_group)

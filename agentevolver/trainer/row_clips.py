@@ -177,7 +177,7 @@ class ClipWatch:
         self._left -= 1
         if self._left == 0:
             logger.warning(
-                "trainer.row_clips: in %d training steps no token reached its upper clip, so a wider one has made no "
-                "difference yet: more optimiser steps a batch (ppo_mini_batch_size) or a higher learning rate would",
+                "trainer.row_clips: in %d training steps no token reached its upper clip, so wider clips had no "
+                "effect: use more optimiser steps a batch (ppo_mini_batch_size) or a higher learning rate",
                 self._steps,
             )

@@ -76,7 +76,7 @@ def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def listed(differing: Sequence[Change]) -> str:
-    """Return the first changes as part of a sentence, and the number of the others."""
+    """Return the first changes as a list in words, followed by the number of further ones."""
     more = f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
     return ", ".join(map(str, differing[:SHOWN])) + more
 

@@ -102,7 +102,8 @@ def with_bounds(config: Any, upper: torch.Tensor, like: torch.Tensor) -> Any:
 
 
 def with_counts(data: Any) -> Any:
-    """Return a shallow copy of a micro-batch that counts the mini-batch's tokens and unmasked rows, at least 1 each."""
+    """Return a shallow copy of a micro-batch with the divisors of verl's loss corrected: the mini-batch's trained
+    tokens and unmasked rows, at least 1 each."""
     # verl 0.9.1 divides by all rows, padding and masked rows included, and computes 0 / 0 if no token is trained on.
     data = data.clone(recurse=False)
     rows = row_numbers(data, ROWS_COLUMN)

@@ -56,7 +56,7 @@ def nothing_measured(folder: Path) -> str | None:
 
 
 def last_validation(found: Records) -> tuple[int, dict[str, Measured]]:
-    """Return step and counts of the last validation, (0, {}) if there is none."""
+    """Return step and counts (by source) of the last validation; (0, {}) if there is none."""
     each = ((int(record["step"]), measured_of(record)) for record in reversed(found))
     return next(((step, sources) for step, sources in each if sources), (0, {}))
 

@@ -33,7 +33,7 @@ def _limit(limits: dict[str, Any]) -> None:
     memory = resource.getrlimit(resource.RLIMIT_AS)[1]
     if memory != resource.RLIM_INFINITY and memory < limits["memory_mb"] * mebi:
         raise linux.SandboxSetupError(
-            f"the interpreter is to have {limits['memory_mb']} MB of memory, but its parent may hand down only "
+            f"the interpreter should have {limits['memory_mb']} MB of memory, but its parent's limit is "
             f"{memory // mebi}; "
             "raise the service's limit (--memory-mb, ulimit -v) or lower ENV_PYTHON_MEMORY_MB"
         )

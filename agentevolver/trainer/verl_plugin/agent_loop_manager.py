@@ -18,7 +18,7 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
 from verl.utils import tensordict_utils as tu
 
 from agentevolver.config.schema import of_verl
-from agentevolver.rollout.crew import Member, RayCluster, RolloutWorkers
+from agentevolver.rollout.workers import Member, RayCluster, RolloutWorkers
 from agentevolver.types import RowKey
 from agentevolver.utils.errors import last_line
 

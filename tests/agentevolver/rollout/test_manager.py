@@ -10,7 +10,7 @@ import ray
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 
-from agentevolver.rollout.crew import Member
+from agentevolver.rollout.workers import Member
 from agentevolver.trainer.verl_plugin import agent_loop_manager as module
 from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP, CrewManager
 

@@ -37,7 +37,7 @@ from agentevolver.rollout.rows import group_name, group_place, to_outputs, to_ro
 from agentevolver.rollout.served import MAX_SAMPLES, AgentAttempts
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.rollout.tools.formats import tool_format
-from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP, CrewManager
+from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP, WorkerManager
 from agentevolver.types import RowKey, StopReason, Task, Trajectory
 from agentevolver.utils import seeds
 from agentevolver.utils.inflight import BOARD, Waiting, WatchedCalls
@@ -351,7 +351,7 @@ class EpisodeWorker(_VerlWorker):
         await self._rows.put(rows, "val" if validate else "train")
 
 
-class EpisodeManager(CrewManager):
+class EpisodeManager(WorkerManager):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(EpisodeWorker)

@@ -12,7 +12,7 @@ from verl.utils import tensordict_utils as tu
 
 from agentevolver.rollout.workers import Member
 from agentevolver.trainer.verl_plugin import agent_loop_manager as module
-from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP, CrewManager
+from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP, WorkerManager
 
 
 class Queue:
@@ -91,8 +91,8 @@ class Workers:
 @pytest.fixture
 def managed(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Workers]:
     monkeypatch.setattr(ray, "get", lambda reference: reference)
-    manager: Any = object.__new__(CrewManager)
-    manager._crew = workers = Workers(2)
+    manager: Any = object.__new__(WorkerManager)
+    manager._workers = workers = Workers(2)
     manager._max_tries, manager._pause, manager._losses = 2, {}, module.Counter()
     manager._looked_at, manager._lost, manager._begun_again = 0.0, 0, 0
     return manager, workers

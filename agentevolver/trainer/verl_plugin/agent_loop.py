@@ -24,6 +24,7 @@ from agentevolver.llm import LLM, Role
 from agentevolver.llm.client import PolicySource
 from agentevolver.llm.settings import LLMSettings
 from agentevolver.rollout.agent import Agent, FunctionAgent
+from agentevolver.rollout.agent_attempt import MAX_SAMPLES, AgentAttempts
 from agentevolver.rollout.attempt import TaskGraders
 from agentevolver.rollout.command import CommandAgent
 from agentevolver.rollout.container import ContainerAgent, engine_of
@@ -34,7 +35,6 @@ from agentevolver.rollout.policy import Summariser, VerlEngine, role_summariser
 from agentevolver.rollout.resuming import ResumingEngine
 from agentevolver.rollout.rollout import Rollout, RolloutPolicy, RolloutRunner
 from agentevolver.rollout.rows import group_name, group_place, to_outputs, to_row
-from agentevolver.rollout.served import MAX_SAMPLES, AgentAttempts
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.rollout.tools.formats import tool_format
 from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP, WorkerManager

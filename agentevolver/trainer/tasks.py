@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agentevolver.config.parts import questionings
+from agentevolver.config.manager_settings import questionings
 from agentevolver.config.schema import Settings
 from agentevolver.trainer.metrics import task_metrics
 from agentevolver.trainer.parts import TrainerPart

@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from agentevolver.config.parts import from_experiment, from_settings_file
+    from agentevolver.config.manager_settings import from_experiment, from_settings_file
     from task_manager.services import running
     from task_manager.settings import QuestioningConfiguration
 

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from agentevolver.config.checks import load
-from agentevolver.config.parts import from_settings
+from agentevolver.config.manager_settings import from_settings
 from agentevolver.evaluation.worlds import open_world
 from agentevolver.llm import LLM, LLMError
 from agentevolver.recipes.audit import measure

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from agentevolver.config.parts import questionings
+from agentevolver.config.manager_settings import questionings
 from agentevolver.config.schema import Settings
 from agentevolver.llm import LLM, LLMError
 from agentevolver.llm.embeddings import EncoderUnavailable

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentevolver.config.checks import for_verl, from_config, load
-from agentevolver.config.parts import questionings
+from agentevolver.config.manager_settings import questionings
 from agentevolver.config.schema import of_verl
 from agentevolver.utils.errors import ConfigError
 from tests.constants import ENDPOINT

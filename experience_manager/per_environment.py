@@ -13,7 +13,7 @@ from experience_manager.errors import ExperienceError
 from experience_manager.question import Question, Retrieved
 
 
-class BackendsApart(Backend):
+class BackendPerEnvironment(Backend):
     def __init__(self, backends: Mapping[str, Backend]) -> None:
         self._backends = dict(backends)
 

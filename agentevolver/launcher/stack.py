@@ -198,7 +198,7 @@ def ray_head(section: RaySettings, *, temp_dir: Path, logs: Path, env: Mapping[s
     return RayHead(spec, f"{LOOPBACK}:{gcs}", url)
 
 
-def nursery_service(socket: Path, *, logs: Path, env: Mapping[str, str]) -> ServiceSpec:
+def fork_server_service(socket: Path, *, logs: Path, env: Mapping[str, str]) -> ServiceSpec:
     """Describe the fork server for the main job, the player, Ray's workers and vLLM's engine."""
     return ServiceSpec(
         name="preload",

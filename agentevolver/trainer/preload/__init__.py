@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-SOCKET = "AGENTEVOLVER_NURSERY"
+SOCKET = "AGENTEVOLVER_FORK_SERVER"
 """Environment variable with the fork server's socket; its executable `python` is in the same folder."""
 CLIENT = Path(__file__).with_name("client.py")
 

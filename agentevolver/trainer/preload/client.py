@@ -33,7 +33,7 @@ def without_flags(arguments: list[str]) -> list[str]:
     return rest
 
 
-def is_for_nursery(arguments: list[str]) -> bool:
+def uses_preloaded(arguments: list[str]) -> bool:
     """Whether a process with these arguments (without flags) uses the preloaded modules."""
     if not arguments:
         return False
@@ -91,7 +91,7 @@ def main() -> None:
     rest = without_flags(arguments)
     connection = None
     first = ""
-    if is_for_nursery(rest):
+    if uses_preloaded(rest):
         # Blocked until the process that receives them is known.
         signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
         try:

@@ -54,7 +54,7 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
 
 
 class Workers:
-    """A crew of workers that note what they are given; `lose` takes one away."""
+    """Workers that note what they are given; `lose` takes one away."""
 
     def __init__(self, size: int) -> None:
         self.active = [Member(self._worker(place), f"node{place}", None, None) for place in range(size)]

@@ -189,7 +189,7 @@ def refuse_unknown(layer: Mapping[str, Any], config: DictConfig, source: str) ->
         if any(path.startswith(f"{free}.") for free in open_keys()):
             continue
         if (moved := moved_keys.get(path)) is not None:
-            raise ConfigError(f"{source}: `{path}` is named {moved} here: write that")
+            raise ConfigError(f"{source}: `{path}` is not a key: write {moved}")
         parent, _, key = path.rpartition(".")
         section = _section(config, parent)
         if section is None or key not in set(section.keys()):  # `key in section` is False for a mandatory value (???)

@@ -277,7 +277,8 @@ class Attributor:
         return [labels[index] for index in window]
 
     def _entries(self, count: int) -> dict[str, Any]:
-        """Return the reply's format with exactly `count` entries, {} if no schema is sent: a small model writes on."""
+        """Return a reply format with exactly `count` entries, or {} if no schema is sent. Without the limit, a small
+        model writes entries without end."""
         if self._form.get("type") != "json_schema":
             return {}
         form = deepcopy(self._form)

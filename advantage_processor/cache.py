@@ -26,7 +26,7 @@ def trajectory_hash(*parts: Any) -> str:
 
 
 class LabelCache:
-    """LRU cache of the labels from this process."""
+    """LRU cache of this process's labels."""
 
     def __init__(self, *, capacity: int = CAPACITY) -> None:
         self._recent: OrderedDict[str, tuple[StepLabel, ...]] = OrderedDict()

@@ -211,7 +211,8 @@ class Replies(TemplateText):
         ]
 
     def _after_calls(self, tail: str, closed: bool, answered: bool) -> str:
-        """Return `tail` without the end of the stand-in, and without the turn's close if it was sampled."""
+        """Return the template's text after a turn with calls. The turn's closing token is left out if the policy
+        sampled it."""
         found = self._first_close(tail)
         if found is None:
             raise ChatTemplateError(

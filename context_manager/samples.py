@@ -41,8 +41,6 @@ class _Chain:
 
 @dataclass(frozen=True, slots=True)
 class CallSnapshot:
-    """One model call."""
-
     step: int  # number of the call in the trajectory
     kind: str
     shown: Runs  # numbers of the messages in the prompt

@@ -44,7 +44,7 @@ class StepInfo(TypedDict, total=False):
     - `answer`: the answer that the action gave, or None.
     - `tools`: the new native tools, if they change.
 
-    Without `refused` and `finished` the action's effect is unknown.
+    Without `refused` and `finished` it is unknown whether the action took effect.
     """
 
     refused: bool | str
@@ -146,15 +146,17 @@ class BaseEnv(ABC):
         return tools if isinstance(tools, list) else []
 
     def reference_actions(self) -> list[str] | None:
-        """Return the actions that solve the task from the present state, None if they are unknown: the texts of
-        assistant messages in the format in use, and with native tools each call in `<tool_call>` tags.
+        """Return the actions that solve the task from the present state, or None if they are unknown: texts of
+        assistant messages in the format in use, with native tools each call in `<tool_call>` tags.
 
-        Demonstrations ask before the first step, and again after a mistake, where None means to go on with the rest.
+        Demonstrations call this before the first step and after each mistake; None after a mistake means that the
+        remaining actions are still right.
         """
         return None
 
     def reference_hint(self) -> str | None:
-        """Return what experience of this place would advise, and nothing about the task; None if there is nothing."""
+        """Return advice about the environment that an agent could have learnt from experience, without revealing the
+        task's solution. None if there is none."""
         return None
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Demonstrations: episodes that follow an environment's reference, with mistakes that are put right.
+"""Demonstrations: episodes that follow an environment's reference solution, some with a mistake that is corrected.
 
-They are made in this process, in fresh instances; a mistake is drawn from what other references say, so that nothing
-runs which is not the environment's own.
+They run in this process, in fresh instances. Mistakes are drawn from the actions of reference solutions, so that no
+foreign code runs.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 
 
 class EpisodeOver(Exception):
-    """The episode is over with action `number`, counted from 1, and others were to follow."""
+    """Action `number` (from 1) ended the episode although further actions remained."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(f"the episode is over with action {number}, and more were to follow")
+        super().__init__(f"the episode ended with action {number} although further actions remained")
         self.number = number
 
 
 class NoReference(Exception):
-    """A task has no reference."""
+    pass
 
 
 class NoDemonstrations(Exception):
@@ -58,8 +58,8 @@ class NoDemonstrations(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DemonstratedEpisode:
-    """An episode that was carried out: messages that end with the assistant's last one, the actions, and the score.
-    `refused` counts the actions that are no mistake and yet were refused."""
+    """A played episode: its messages, the last one the assistant's, its actions and its score. `refused` counts refused
+    actions that are not deliberate mistakes."""
 
     messages: list[dict[str, Any]]
     actions: list[str]
@@ -83,7 +83,7 @@ class DemonstrationStyle:
 
 @dataclass
 class Counts:
-    """What became of the tasks and the mistakes; `dropped` counts by reason."""
+    """Numbers of conversations, hints and mistakes; `dropped` counts by reason what was left out."""
 
     kept: int = 0
     hinted: int = 0
@@ -103,8 +103,8 @@ def play(
 ) -> DemonstratedEpisode:
     """Carry out actions (default: the reference) in a fresh instance, created with `params`.
 
-    `mistakes` maps the number of a turn to what is said there beside them, with the weight 0. Raises EpisodeOver,
-    NoReference, and whatever the environment raises.
+    `mistakes` maps turns (from 0) to wrong actions, which are inserted with the weight 0. Raises EpisodeOver,
+    NoReference, and the environment's exceptions.
     """
     hint = env.reference_hint()
     opening = with_tools(env, checked_init_state(env.get_init_state(params)))
@@ -158,8 +158,8 @@ def demonstrations(
     style: DemonstrationStyle | None = None,
     counts: Counts | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield `n` successful conversations, fewer if a round over all tasks adds none; `task_id`, `success`, `messages`,
-    `tools` and `metadata` each. The same arguments give the same ones."""
+    """Yield up to `n` successful conversations as `task_id`, `success`, `messages`, `tools` and `metadata`. They end
+    early once a round over all tasks adds none. Equal arguments give equal conversations."""
     chosen, count, rng = style or DemonstrationStyle(), counts or Counts(), random.Random(f"demonstrations {seed}")
     others: deque[str] = deque(maxlen=REMEMBERED)
     while count.kept < n:
@@ -208,7 +208,8 @@ def _with_mistakes(
     others: Sequence[str],
     count: Counts,
 ) -> tuple[DemonstratedEpisode, int]:
-    """Return an episode with mistakes in it and their number; each one is kept only if the episode still succeeds."""
+    """Return an episode with mistakes inserted, and their number. A mistake stays only if the episode still
+    succeeds."""
     mistakes: dict[int, str] = {}
     turn = 0
     while turn < len(episode.actions):
@@ -235,9 +236,8 @@ def _with_mistakes(
 def mistaken(
     rng: random.Random, right: str, before: Sequence[str], after: Sequence[str], others: Sequence[str]
 ) -> str | None:
-    """Return what might be said in place of the right action: one of another task, the last one again, a later one too
-    early, or the right one with an argument left out or changed. None if the kind that was drawn does not exist
-    here."""
+    """Draw a wrong action to take in place of `right`: one of another task, the last one again, a later one, or `right`
+    with an argument removed or changed. None if the drawn kind is impossible here."""
     kind = rng.randrange(4)
     if kind < 3:
         found = (others, before[-1:], after)[kind]
@@ -273,7 +273,7 @@ def _spoilt_call(rng: random.Random, call: dict[str, Any], others: Sequence[str]
 
 
 def _like(body: str, text: str) -> str:
-    """Return a text with the white space around another one."""
+    """Return `text` between the leading and trailing white space of `body`."""
     return body[: len(body) - len(body.lstrip())] + text + body[len(body.rstrip()) :]
 
 
@@ -304,9 +304,9 @@ def _why(error: Exception) -> str:
 
 
 def write_demonstrations(options: Namespace, params: Mapping[str, Any], narrowed: Mapping[str, Any]) -> str:
-    """Write the file that the command line asks for and return what it tells.
+    """Write the command line's file of demonstrations and return a summary.
 
-    `params` are those of the instances, `narrowed` those of the list of tasks. Raises NoDemonstrations, OSError.
+    `params` are the parameters of instances, `narrowed` those of the list of tasks. Raises NoDemonstrations, OSError.
     """
     began, out, count = time.monotonic(), Path(options.out), Counts()
     if options.template is not None and options.template.count("{}") != 1:
@@ -347,7 +347,7 @@ def _with_reference(name: str, modules: Sequence[str]) -> type[BaseEnv]:
 
 
 def with_references(modules: Sequence[str] = ()) -> list[str]:
-    """Return the names of the environments that have references, of those that can be imported here."""
+    """Return the names of the importable environments that have reference solutions."""
     found = []
     for name, spec in sorted(known_environments(modules).items()):
         with suppress(RegistryError):

@@ -109,8 +109,8 @@ def _native_episode(subject: ProbeSubject, params: dict[str, Any]) -> Iterator[t
 
 
 def _call_all(subject: ProbeSubject, calls_of: Callable[[list[dict[str, Any]]], list[list[tuple[str, str]]]]) -> None:
-    """Send the messages of calls (name, JSON text) that `calls_of` makes from the tools, in as many episodes as
-    needed."""
+    """Send messages with the calls (name, JSON text) that `calls_of` makes of the tools, and check the answers. A new
+    episode begins whenever one ends."""
     waiting: list[dict[str, Any]] | None = None
     while waiting is None or waiting:
         with _native_episode(subject, NATIVE) as (instance_id, state):

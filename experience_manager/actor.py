@@ -50,9 +50,9 @@ class ExperienceActor:
         steps_kept: int = 1,
     ) -> None:
         from agentevolver.llm import LLM
-        from experience_manager.apart import BackendsApart
         from experience_manager.backend import Backend, EmbeddedBackend
         from experience_manager.manager import ExperienceManager
+        from experience_manager.per_environment import BackendPerEnvironment
 
         checked, llm_settings = ExperienceSettings.model_validate(settings), LLMSettings.model_validate(llm)
         self._llm: LLM | None = None
@@ -61,7 +61,7 @@ class ExperienceActor:
             make: Callable[[ExperienceSettings], Backend] = load_named(checked.backend, recipes.stages("backend"))
             backend = make(checked)
             if apart:
-                backend = BackendsApart({name: make(checked.of_environment(name)) for name in apart})
+                backend = BackendPerEnvironment({name: make(checked.of_environment(name)) for name in apart})
         else:
             self._llm = LLM(llm_settings, policy=policy) if checked.asks_summariser else None
             author = llm_settings.endpoint(Role.SUMMARISER).model
@@ -71,7 +71,9 @@ class ExperienceActor:
             threading.Thread(target=embedded.pool.warm_up, name="encoder", daemon=True).start()
             backend = embedded
             if apart:
-                backend = BackendsApart({name: embedded.of_environment(name, ids) for name, ids in apart.items()})
+                backend = BackendPerEnvironment(
+                    {name: embedded.of_environment(name, ids) for name, ids in apart.items()}
+                )
         self._manager = ExperienceManager(checked, backend, seed=seed, steps_kept=steps_kept)
 
     async def guide(self, question: Question) -> Guidance:

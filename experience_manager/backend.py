@@ -67,7 +67,8 @@ class Backend(ABC):
         return {}
 
     async def start_over(self) -> None:
-        """Let the ranking record the run's steps again from the first one. Its experiences stay as they are."""
+        """Tell the ranking that the run begins again at step 1, so that it records the steps again. Experiences
+        stay."""
 
     @abstractmethod
     async def prune(self) -> int:
@@ -84,8 +85,7 @@ class Backend(ABC):
     async def restore(self, path: Path, aside: Path) -> None:
         """Replace the content by a copy's; save the replaced content to `aside`."""
 
-    async def aclose(self) -> None:
-        """Close files and connections."""
+    async def aclose(self) -> None: ...
 
 
 class EmbeddedBackend(Backend):

@@ -18,8 +18,8 @@ from experience_manager.errors import ExperienceError
 from experience_manager.experience import PERSON, Category, Experience, to_reme
 from experience_manager.index import Where
 from experience_manager.pool import Configuration, prune
+from experience_manager.prompt_injection import problem_with_text, tidy
 from experience_manager.ranking import RankingContext, make_ranking
-from experience_manager.screen import problem_with_text, tidy
 from experience_manager.store import Store
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from agentevolver.llm import (
 from agentevolver.llm.asking import Asker
 from agentevolver.llm.prompts import Messages
 from agentevolver.utils import seeds
-from experience_manager import prompts, screen
+from experience_manager import prompt_injection, prompts
 from experience_manager.attempts import Group, PastAttempt
 from experience_manager.experience import BETWEEN, Category, Experience, mentions, places_in
 from experience_manager.settings import DistillationSettings
@@ -132,9 +132,9 @@ class Distiller:
         for number, proposal in enumerate(reply.experiences[: self._settings.max_experiences]):
             result.counts[f"extracted_{source.category.value}"] += 1
             experience = self._experience(proposal, number, source, step)
-            problem = screen.problem_with(experience.when_to_use, experience.content) or screen.problem_with_text(
-                experience.scope
-            )
+            problem = prompt_injection.problem_with(
+                experience.when_to_use, experience.content
+            ) or prompt_injection.problem_with_text(experience.scope)
             if problem is None:
                 kept.append(experience)
             else:
@@ -146,10 +146,10 @@ class Distiller:
         self, proposal: prompts.ProposedExperience, number: int, source: _Source, step: int | None
     ) -> Experience:
         first = source.attempts[0]
-        said, told = screen.tidy(proposal.scope), f"{first.opening}\n{first.task}"
+        said, told = prompt_injection.tidy(proposal.scope), f"{first.opening}\n{first.task}"
         experience = Experience(
-            when_to_use=screen.tidy(proposal.when_to_use),
-            content=screen.tidy(proposal.content),
+            when_to_use=prompt_injection.tidy(proposal.when_to_use),
+            content=prompt_injection.tidy(proposal.content),
             # Retrieval matches places against opening and task: a place that neither names would never match.
             scope=f" {BETWEEN} ".join(place for place in places_in(said) if mentions(told, place)),
             category=source.category,
@@ -160,7 +160,7 @@ class Distiller:
             task_query=first.task,
             task_ids=tuple(dict.fromkeys(attempt.task_id for attempt in source.attempts)),
             trajectory_ids=tuple(attempt.trajectory_id for attempt in source.attempts if attempt.trajectory_id),
-            tags=tuple(screen.tidy(tag)[:60] for tag in proposal.tags[:8]),
+            tags=tuple(prompt_injection.tidy(tag)[:60] for tag in proposal.tags[:8]),
         )
         return (
             experience

@@ -318,7 +318,6 @@ class ExperienceManager:
         return True
 
     async def start_over(self) -> None:
-        """Let the ranking record the run's steps again from the first one; raises ExperienceError."""
         await self.backend.start_over()
 
     async def aclose(self, timeout_s: float = 60.0) -> None:

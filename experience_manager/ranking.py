@@ -54,7 +54,7 @@ class Ranking(Protocol):
         ...
 
     def start_over(self) -> None:
-        """Let `record` take the run's steps again from the first one. Credit from before stays."""
+        """The run begins again at step 1: let `record` accept its steps again. Earlier credit stays."""
         ...
 
 

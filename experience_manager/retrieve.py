@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from agentevolver.llm import LLMError, Role
-from experience_manager import prompts, screen
+from experience_manager import prompt_injection, prompts
 from experience_manager.attempts import name_of_task
 from experience_manager.experience import Experience, normal
 from experience_manager.index import Where
@@ -99,8 +99,8 @@ class Retriever:
         except LLMError as error:
             logger.warning("experiences could not be rewritten: %s", error)
             return listed, ["rewrite_failed"]
-        text = screen.tidy(reply.text)
-        if len(text) > self._settings.retrieval.max_chars or screen.problem_with_text(text):
+        text = prompt_injection.tidy(reply.text)
+        if len(text) > self._settings.retrieval.max_chars or prompt_injection.problem_with_text(text):
             logger.warning("a rewritten guidance was screened out: %r", text[:200])
             return listed, ["rewrite_screened"]
         return text, []
@@ -123,4 +123,7 @@ class Retriever:
 
 def _may_be_shown(experience: Experience) -> bool:
     # Checked again here: dumps and shared stores bring texts that this process never screened.
-    return experience.by_person or screen.problem_with_text(f"{experience.when_to_use}\n{experience.content}") is None
+    return (
+        experience.by_person
+        or prompt_injection.problem_with_text(f"{experience.when_to_use}\n{experience.content}") is None
+    )

@@ -100,7 +100,7 @@ class StepLog:
 
 
 class Strategy(Protocol):
-    """What explorers see of earlier tries; one object per environment.
+    """Decides what an explorer is shown of earlier tries; one object per environment.
 
     `remembers`: recorded steps must be replayed to it on resume.
     """
@@ -227,7 +227,8 @@ class Exploration:
 
 
 def repeated(action: str, steps: Sequence[ExploredStep]) -> str | None:
-    """Return why an action would teach nothing, or None if it may: nothing was done since, or it was done twice."""
+    """Return why an action is refused as a repetition, or None. One repetition is allowed if another action was carried
+    out in between."""
     same = [index for index, step in enumerate(steps) if step.action.strip() == action.strip()]
     if not same or (len(same) < 2 and any(not step.refused for step in steps[same[-1] + 1 :])):
         return None

@@ -24,8 +24,6 @@ BLOCK = 1024
 
 @dataclass(frozen=True, slots=True)
 class DuplicateQuery:
-    """The known query that a new one duplicates."""
-
     kind: Literal["lexical", "semantic"]
     against: Literal["pool", "evaluation"]
     query: str

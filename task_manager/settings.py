@@ -327,7 +327,6 @@ class TaskManagerSettings(_Section):
 
     @property
     def roles_of_making(self) -> tuple[Role, ...]:
-        """Roles that making tasks needs."""
         checks = ((self.verification.resolve, Role.VERIFIER), (self.verification.judge, Role.JUDGE))
         return (Role.EXPLORER, Role.SYNTHESISER, *(role for wanted, role in checks if wanted))
 

@@ -182,7 +182,7 @@ def _assemble(
 def existing_tasks(configuration: QuestioningConfiguration, plan: PipelinePlan | None = None) -> list[Task]:
     """Read the configuration's synthetic tasks, if there are any.
 
-    Raises ConfigError for tasks of another environment or, with `plan`, of another configuration.
+    Raises ConfigError for tasks of another environment and, if `plan` is given, of another configuration.
     """
     path = configuration.task_manager.train_data_path
     if not path.exists():

@@ -46,7 +46,7 @@ class ProposalVerdict:
     """The verdict on a proposal. `dropped_by` is the stage that rejected it, or None.
 
     `steps` are the solution's (action, observation). `check` is its state check, if the environment exposes states.
-    `solution`: a shorter one that the verifier found, in place of the proposed one.
+    `solution` is a shorter one that the verifier found, or None.
     """
 
     dropped_by: Stage | None

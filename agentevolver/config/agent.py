@@ -1,7 +1,6 @@
 """The user's own agent: its keys in `actor_rollout_ref.rollout`, and the import of `package.module:function`.
 
-Such an agent speaks OpenAI's or Anthropic's API and replaces a built-in flow. Keys without effect beside it are
-refused.
+Such an agent speaks OpenAI's or Anthropic's API and replaces a built-in flow. Keys that only a flow reads are refused.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class AgentSettings(BaseModel):
 
 
 def _word(word: str, *, is_file: bool) -> str:
-    """Return a word of a command. Raises ValueError if a placeholder is unknown."""
+    """Return one word of a command, a file's path made absolute. Raises ValueError if a placeholder is unknown."""
     try:
         names = [name for _, name, _, _ in string.Formatter().parse(word) if name is not None]
     except ValueError as error:
@@ -101,14 +100,14 @@ def check_agent(settings: AgentSettings, *, template: str, flow: str, observatio
         for key, field in AgentSettings.model_fields.items():
             if getattr(settings, key) != field.default:
                 raise ConfigError(
-                    f"{SECTION}.{key} is only read if your own agent plays: set {SECTION}.agent_function "
+                    f"{SECTION}.{key} has an effect only with an agent of your own: set {SECTION}.agent_function "
                     f"or {SECTION}.agent_command, or remove the key"
                 )
         return
     if settings.agent_container is not None and (settings.agent_command is None or settings.agent_world):
         raise ConfigError(
-            f"{SECTION}.agent_container = {settings.agent_container}: the task's tests grade what a program did in its "
-            f"container: set {SECTION}.agent_command, and {SECTION}.agent_world to false"
+            f"{SECTION}.agent_container = {settings.agent_container}: the task's tests grade the work of a program in "
+            f"its container: set {SECTION}.agent_command, and {SECTION}.agent_world to false"
         )
     chosen = "agent_function" if settings.agent_function is not None else "agent_command"
     for key, value, wanted in (

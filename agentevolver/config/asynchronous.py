@@ -27,7 +27,7 @@ def goes_on(config: DictConfig) -> bool:
 
 
 def steps_kept(config: DictConfig) -> int:
-    """Return for how many steps a group may be rolled out, counting its first one."""
+    """Return the maximum number of training steps that a group's rollouts may span."""
     if not goes_on(config):
         return 1
     bound = OmegaConf.select(config, "trainer.v1.sampler.max_off_policy_threshold")
@@ -37,7 +37,7 @@ def steps_kept(config: DictConfig) -> int:
 
 
 def check_synchronous(config: DictConfig, what: str, why: str) -> None:
-    """Raise ConfigError with the reason `why` if rollouts continue during updates. `what` is the unfit key."""
+    """Refuse a key `what` if rollouts continue during updates. `why` is the reason. Raises ConfigError."""
     if goes_on(config):
         raise ConfigError(
             f"{MODE} = {OmegaConf.select(config, MODE)}: {what} cannot be combined with rollouts that continue during "

@@ -76,7 +76,7 @@ def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def listed(differing: Sequence[Change]) -> str:
-    """Return the first changes as part of a sentence, and the number of the others."""
+    """Return the first changes as a list in words, followed by the number of further ones."""
     more = f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
     return ", ".join(map(str, differing[:SHOWN])) + more
 
@@ -90,7 +90,6 @@ def decides(key: str) -> bool:
 
 
 def _comparable(key: str, value: Any) -> Any:
-    """Return a value in the form in which configurations are compared."""
     # An endpoint may move to another host: only the kind of address counts.
     if isinstance(value, str) and key.rpartition(".")[2] == "base_url" and urlsplit(value).scheme in ("http", "https"):
         return "http"

@@ -111,15 +111,14 @@ def load(
 
 
 def _check_read_by_a_mixture(layers: Sequence[Layer], defaults: DictConfig) -> None:
-    """Raise ConfigError if a key of verl's data loader is set."""
+    """Refuse keys of verl's data loader that have no effect with several environments. Raises ConfigError."""
     # With several environments the epochs are drawn by task_manager, not by verl's loader.
     for key, instead in (("shuffle", "task_manager.mixture.shuffle"), ("train_max_samples", "train_filter")):
         for layer in layers:
             default = OmegaConf.select(defaults, f"data.{key}")
             if select(layer.content, f"data.{key}", default) != default:
                 raise ConfigError(
-                    f"{layer.source}: `data.{key}` is not read where epochs are of several environments: write "
-                    f"{instead}"
+                    f"{layer.source}: `data.{key}` has no effect with several environments: set {instead} instead"
                 )
 
 

@@ -50,9 +50,8 @@ def check_settings(settings: Settings, config: DictConfig) -> None:
     _check_roles(settings)
     if settings.attribution.active and OmegaConf.select(config, "algorithm.use_kl_in_reward"):
         raise ConfigError(
-            "algorithm.use_kl_in_reward = true: attribution reads the outcome alone, a penalty in the reward would be "
-            "lost; use "
-            "actor_rollout_ref.actor.use_kl_loss"
+            "algorithm.use_kl_in_reward = true: attribution uses only the outcome, so the KL penalty would "
+            "be lost; use actor_rollout_ref.actor.use_kl_loss"
         )
 
 
@@ -65,8 +64,8 @@ def _check_rollout(rollout: RolloutSettings) -> None:
     if rollout.tool_format != "none" and rollout.observation_role is not None:
         raise ConfigError(
             f"{place_of('rollout.observation_role')} = {rollout.observation_role}: with tool_format = "
-            f"{rollout.tool_format} a tool's answer has the role tool and any other observation the role user: remove "
-            "one of the keys"
+            f"{rollout.tool_format} tool results always have the role tool and other observations the role user: "
+            "remove one of the keys"
         )
     # A user's class (package.module:Class) checks its keys itself.
     if ":" not in rollout.context_template:
@@ -92,13 +91,13 @@ def _check_environments(settings: Settings) -> None:
     for environment in settings.environments:
         if environment.val_env_params.get(FEEDBACK, "plain") != "plain":
             raise ConfigError(
-                f"val_env_params.{FEEDBACK} = {environment.val_env_params[FEEDBACK]}: validation is always plain, as "
-                "more feedback would change what is measured; remove it"
+                f"val_env_params.{FEEDBACK} = {environment.val_env_params[FEEDBACK]}: validation always uses plain, so "
+                "that scores stay comparable; remove it"
             )
         if not environment.weight and not environment.val_splits:
             raise ConfigError(
-                f"env_service.env_type.{environment.env_type} = 0, and it has no val_splits: give it one of them, or "
-                "remove it"
+                f"env_service.env_type.{environment.env_type} = 0 and it has no val_splits, so the environment is "
+                "unused: raise the weight, set val_splits, or remove the environment"
             )
     if section.env_types is None:
         return
@@ -120,15 +119,16 @@ def _check_questioned(settings: Settings) -> None:
         name = environment.env_type
         if name not in settings.questioned and environment.weight > 0 and not section.mixture.use_original_tasks:
             raise ConfigError(
-                f"task_manager.mixture.use_original_tasks = false leaves nothing of {name}, which "
-                "task_manager.env_types does not name: name it there, or give it the weight 0"
+                f"task_manager.mixture.use_original_tasks = false leaves {name} without tasks: add it to "
+                "task_manager.env_types, which makes synthetic ones, or give it the weight 0"
             )
     if len(settings.questioned) > 1:
         for key in ("env_profile", "action_format"):
             if (value := getattr(section, key)) is not None:
                 raise ConfigError(
-                    f"task_manager.{key} = {value} is one environment's, and tasks are made for "
-                    f"{', '.join(settings.questioned)}: remove it, or name one in task_manager.env_types"
+                    f"task_manager.{key} = {value} suits one environment, but tasks are made for "
+                    f"{', '.join(settings.questioned)}: remove the key, or keep one environment in "
+                    "task_manager.env_types"
                 )
     for name in settings.questioned if section.n == 0 else ():
         if not (path := file_of(section.train_data_path, name)).exists():
@@ -177,9 +177,8 @@ def _check_tasks(settings: Settings) -> None:
         grader.original_grader in ("state", "state-llm") or "-gt" in grader.original_grader
     ):
         raise ConfigError(
-            f"task_manager.grader.original_grader = {grader.original_grader}: the environment's own tasks come "
-            "without a reference, write "
-            "env or a judge that needs none (llm, llm-binary, avg-llm)"
+            f"task_manager.grader.original_grader = {grader.original_grader}: the environment's own tasks have no "
+            "reference solution; write env, or a judge that needs none (llm, llm-binary, avg-llm)"
         )
     chosen = "fallback_grader" if grader.synthetic_grader == "auto" else "synthetic_grader"
     name = getattr(grader, chosen)
@@ -193,9 +192,8 @@ def _check_tasks(settings: Settings) -> None:
         and not grader.fallback_grader.removeprefix("avg-").startswith("llm")
     ):
         raise ConfigError(
-            "task_manager.grader.synthetic_grader = state-llm asks the judge that "
-            "task_manager.grader.fallback_grader names, and that is "
-            f"{grader.fallback_grader}: name a judge (llm-binary-gt-no_constraint)"
+            "task_manager.grader.synthetic_grader = state-llm needs a judge, but task_manager.grader.fallback_grader = "
+            f"{grader.fallback_grader} is none: write one there (llm-binary-gt-no_constraint)"
         )
 
 
@@ -213,17 +211,15 @@ def _check_guidance(settings: Settings) -> None:
     ):
         if mode == "mixed" and guided == 0:
             raise ConfigError(
-                f"exp_manager.rollout_ratio = {section.rollout_ratio:g} guides none of the actor_rollout_ref.{key} = "
-                f"{n} rollouts of a "
-                "task: set it higher"
+                f"exp_manager.rollout_ratio = {section.rollout_ratio:g} of actor_rollout_ref.{key} = {n} rollouts "
+                "rounds to 0, so no rollout would be guided: set one of them higher"
             )
     if section.guides and not section.distils and section.backend == "embedded":
         store = section.store or settings.experiment_dir / "experience.sqlite"
         if not store.exists():
             raise ConfigError(
-                f"exp_manager guides rollouts, but nothing fills the pool and there is none at {store}: set "
-                "init_exp_before_training, or "
-                "reme.enable_summarizer and reme.updated_freq, or give exp_manager.store"
+                f"exp_manager guides rollouts, but there is no pool at {store} and nothing would fill one: set "
+                "init_exp_before_training, or reme.enable_summarizer and reme.updated_freq, or give exp_manager.store"
             )
 
 
@@ -232,9 +228,8 @@ def _check_guided_training(settings: Settings, config: DictConfig) -> None:
     section = settings.exp_manager
     if section.strips and OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"):
         raise ConfigError(
-            "algorithm.rollout_correction.bypass_mode = true takes the log-probs of the guided prompt for those of "
-            "the one that is trained "
-            "on: set it to false, or exp_manager.train_sample_mode to allkeep"
+            "algorithm.rollout_correction.bypass_mode = true would use log-probs of the guided prompt for the prompt "
+            "without guidance that is trained on: set it to false, or exp_manager.train_sample_mode to allkeep"
         )
     if section.kl_to == "old" and not OmegaConf.select(config, "actor_rollout_ref.actor.use_kl_loss"):
         raise ConfigError(
@@ -245,7 +240,8 @@ def _check_guided_training(settings: Settings, config: DictConfig) -> None:
         config, "algorithm.filter_groups.enable"
     ):
         raise ConfigError(
-            "algorithm.filter_groups.enable = true would filter the rollouts that fill the pool too: use one of them"
+            "algorithm.filter_groups.enable = true would also filter the rollouts that fill the experience pool: set "
+            "it to false, or remove exp_manager.init_exp_before_training and exp_manager.scout"
         )
     trainer = config.trainer
     if section.scout.split and not (trainer.test_freq > 0 or trainer.get("val_only")):

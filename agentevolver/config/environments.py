@@ -29,9 +29,8 @@ def launched_with(experiment: Path) -> list[str]:
 
 
 class EnvironmentSettings(Section):
-    """`env_service.environments.<name>`: settings of one environment of several. A value replaces the key of the same
-    name in `env_service` or `data`; null keeps that key's value.
-    """
+    """`env_service.environments.<name>`: settings of one of several environments. A value replaces the key of the same
+    name in `env_service` or `data`; null keeps that key's value."""
 
     env_params: dict[str, Any] | None = Field(None, description="replaces env_service.env_params")
     val_env_params: dict[str, Any] | None = Field(None, description="replaces env_service.val_env_params")
@@ -61,7 +60,6 @@ class Environment:
     native_tools: bool = True
 
     def params(self, *, validation: bool) -> dict[str, Any]:
-        """Return the parameters of an episode."""
         params = {**self.env_params, **(self.val_env_params if validation else {})}
         # Extra feedback in validation would change what is measured.
         return {**params, FEEDBACK: "plain"} if validation and FEEDBACK in params else params
@@ -109,7 +107,7 @@ class EnvServiceSettings(ServiceAccess, Section):
             if isinstance(weight, bool) or not isinstance(weight, int | float) or not isfinite(weight) or weight < 0:
                 raise ValueError(f"the weight of {name} must be a number of at least 0, found {weight!r}")
         if not any(value.values()):
-            raise ValueError("all weights are 0, so nothing would be trained on: give one of them another")
+            raise ValueError("all weights are 0, so nothing would be trained on: raise one of them")
         # One name is the plain form, whatever its weight.
         return next(iter(value)) if len(value) == 1 else {name: float(weight) for name, weight in value.items()}
 
@@ -129,7 +127,7 @@ class EnvServiceSettings(ServiceAccess, Section):
         return (self.env_type,) if isinstance(self.env_type, str) else tuple(self.env_type)
 
     def weight(self, env_type: str) -> float:
-        """Return the weight of an environment. A single environment has the weight 1."""
+        """Return an environment's weight, 1 if it is the only one."""
         return 1.0 if isinstance(self.env_type, str) else self.env_type[env_type]
 
     @property

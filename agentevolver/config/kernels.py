@@ -29,7 +29,7 @@ def _attention(value: Callable[[str], Any]) -> str | None:
         return None
     if not value("actor_rollout_ref.model.use_remove_padding"):
         return (
-            f"{place} = torch_varlen takes packed rows alone: set actor_rollout_ref.model.use_remove_padding to "
+            f"{place} = torch_varlen needs packed rows: set actor_rollout_ref.model.use_remove_padding to "
             "true, or write sdpa"
         )
     for section in ("actor", "actor.fsdp_config", "ref", "ref.fsdp_config"):
@@ -50,8 +50,8 @@ def _prefill(value: Callable[[str], Any]) -> str | None:
     # support: the engine would die.
     if value("device_name") == "cpu" and value(f"{rollout}.enable_chunked_prefill"):
         return (
-            f"{rollout}.enable_chunked_prefill = true: on a CPU prompts are prefilled whole, as every request has "
-            "a seed; remove it"
+            f"{rollout}.enable_chunked_prefill = true: on a CPU prompts are prefilled whole, because every "
+            "request has a seed; remove it"
         )
     if not value(f"{rollout}.enable_chunked_prefill") and batch < longest:
         return (

@@ -20,7 +20,7 @@ from agentevolver.config.devices import Device
 from agentevolver.config.layers import Layer, written
 from agentevolver.config.model import PATH, Model, defaults_of, read_model
 from agentevolver.config.model_files import bucket_megabytes
-from agentevolver.config.removed import told
+from agentevolver.config.removed import explanation
 from agentevolver.config.schema import own_defaults
 from agentevolver.config.trees import leaves, one_line, open_keys, paths, select
 from agentevolver.config.verl_keys import COLOCATED, MODE, SEPARATE
@@ -178,11 +178,11 @@ def refuse_unknown(layer: Mapping[str, Any], config: DictConfig, source: str) ->
         if any(path.startswith(f"{free}.") for free in open_keys()):
             continue
         if (moved := moved_keys.get(path)) is not None:
-            raise ConfigError(f"{source}: `{path}` has another name: write {moved}")
+            raise ConfigError(f"{source}: `{path}` is not a key: write {moved}")
         parent, _, key = path.rpartition(".")
         section = _section(config, parent)
         if section is None or key not in set(section.keys()):  # `key in section` is False for a mandatory value (???)
-            if (reason := told(path)) is not None:
+            if (reason := explanation(path)) is not None:
                 raise ConfigError(f"{source}: `{path}` is no key any more: {reason}")
             known = list(paths(OmegaConf.to_container(config, resolve=False)))
             raise ConfigError(f"{source}: unknown key `{path}`{_nearest(path, known)}")

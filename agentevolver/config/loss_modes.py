@@ -41,8 +41,8 @@ def check_loss(config: Any, *, boosts: bool, row_clips: bool = False) -> None:
 
     Args:
         config: the composed configuration.
-        boosts: guided samples may have an upper clip of their own.
-        row_clips: `trainer.row_clips` gives other samples such a clip.
+        boosts: whether guided samples have an upper clip of their own.
+        row_clips: whether `trainer.row_clips` sets the upper clip of other samples.
 
     Raises:
         ConfigError: one line that says what to write instead.

@@ -1,6 +1,6 @@
 """A model's sizes, read from its folder, and the defaults that follow from them.
 
-A model that a recipe brings (`Recipe.layer` names its path) has the recipe's sizes instead.
+If a recipe supplies the model (`Recipe.layer` names its path), the recipe's sizes are used instead.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class DecoderSize:
 
 @dataclass(frozen=True)
 class Model:
-    """What `config.json` says of a model. `context`: tokens that it was made for."""
+    """A model as its `config.json` describes it. `context` is its maximum number of tokens."""
 
     name: str
     size: DecoderSize
@@ -180,8 +180,8 @@ def lengths_of(
     response = given.get(RESPONSE) or min(longest - prompt, steps * (reply + observation))
     if response < reply:
         raise ConfigError(
-            f"the openings have up to {opening} tokens, and {longest} of context leave {max(0, response)} for a reply "
-            f"of {reply}: take a model with a longer context, or set {PROMPT}, {REPLY} and {CONTEXT}"
+            f"the openings have up to {opening} tokens, so a context of {longest} tokens leaves {max(0, response)} for "
+            f"a reply, which needs {reply}: take a model with a longer context, or set {PROMPT}, {REPLY} and {CONTEXT}"
         )
     chosen = (prompt, response, given.get(CONTEXT) or prompt + response, reply, observation)
     return {key: value for key, value in zip(LENGTHS, chosen, strict=True) if key not in given}

@@ -1,4 +1,4 @@
-"""Limits and parameters that follow from an environment's openings, for a model of one's own.
+"""Token limits and parameters that follow from an environment's openings (the first messages of its episodes).
 
 A subprocess, `python -m agentevolver.evaluation.openings`, opens tasks and counts the tokens, because importing an
 environment may run anything and the tokenizer's library takes seconds.
@@ -68,8 +68,8 @@ def load_measured(
     url: str | None = None,
     api: bool = False,
 ) -> Resolved:
-    """Load a configuration. For a model that no recipe brings, derive the token limits that are not set from the
-    environment's openings.
+    """Load a configuration. Unless a recipe supplies the model, derive missing token limits from the environment's
+    openings.
 
     Args:
         modules: `NAME=package.module:Class` of unregistered environments.
@@ -141,7 +141,8 @@ def _says_verbose(settings: Settings) -> bool:
 
 
 def with_verbose(settings: Settings, names: Sequence[str]) -> dict[str, Any]:
-    """Return the parameters that let the environments write for a language model, by dotted key."""
+    """Return `verbose` parameters, by dotted key, for the environments `names`: their texts then suit a language
+    model."""
     if not settings.env_service.is_mixture:
         return {f"env_service.env_params.{VERBOSE}": True} if names else {}
     return {

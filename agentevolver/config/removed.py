@@ -1,4 +1,4 @@
-"""What a removed key is refused with: what to write instead, or the fixed value (`removed.yaml`)."""
+"""Error messages for removed keys: the new name, the fixed value, or the reason (`removed.yaml`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def table() -> dict[str, dict[str, str]]:
     return read
 
 
-def told(path: str) -> str | None:
+def explanation(path: str) -> str | None:
     """Return the explanation for a removed key, or None if the key never existed."""
     for old, new in table()["renamed"].items():
         if path == old or path.startswith(f"{old}."):

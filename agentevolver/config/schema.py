@@ -245,7 +245,7 @@ def place_of(field: str) -> str:
 
 
 def own_places() -> frozenset[str]:
-    """Return the keys that only our models check. Sizes are not among them, because verl reads these too."""
+    """Return the keys that only our models check. Sizes are excluded, because verl checks them too."""
     places = {"experiment"}
     for name, field in Settings.model_fields.items():
         section = field.annotation

@@ -109,7 +109,7 @@ class ColdStartSettings(Section):
 
     @property
     def demonstrations(self) -> int:
-        """How many demonstrations are to be made of references."""
+        """Number of demonstrations to generate from reference solutions."""
         return sum(int(file.removeprefix(REFERENCE)) for file in self.files if file.startswith(REFERENCE))
 
 
@@ -122,9 +122,8 @@ class WatchdogSettings(Section):
 
 
 class RetentionSettings(Section):
-    """The section `retention`: how many files a long run keeps that neither a resume nor the page's curves need. Null:
-    all.
-    """
+    """The section `retention`: number of step files that a long run keeps. Null keeps all. The files are needed neither
+    to resume nor for the page's curves."""
 
     # Newest files of trajectories/, validation/ and samples/ that stay uncompressed, for other tools.
     plain_steps: ClassVar[int] = 100

@@ -198,8 +198,8 @@ def check(layers: Sequence[Layer], config: DictConfig, defaults: DictConfig, our
     saved, rank = f"{ACTOR}.checkpoint.save_contents", f"{MODEL}.lora_rank"
     if "hf_model" in _plain(config, saved) and _plain(config, rank):
         raise ConfigError(
-            f"{saved}: hf_model does not go with {rank} above 0, verl would write the adapter's names into a model "
-            "that has none: leave it out, and merge a checkpoint with `python -m verl.model_merger`"
+            f"{saved}: hf_model cannot be combined with {rank} above 0, because verl would save the adapters under "
+            "names that no model has: leave it out, and merge a checkpoint with `python -m verl.model_merger`"
         )
     return tuple(undecided)
 
@@ -216,8 +216,8 @@ def _refuse_unread(path: str, strength: int, layers: Sequence[Layer], config: Di
         if any(select(layer.content, switch) is not None for layer in layers[strength + 1 :]):
             continue
         raise ConfigError(
-            f"{source}: `{path}` is read with {switch} = {' or '.join(map(str, values))} alone: set that too, or "
-            "remove the key"
+            f"{source}: `{path}` has an effect only with {switch} = {' or '.join(map(str, values))}: set that too, "
+            "or remove the key"
         )
 
 

@@ -1,7 +1,7 @@
 """Report of an evaluation: avg@k, unbiased pass@k and their 95 % intervals, beside other evaluations.
 
 Intervals are Student's, over the means of the tasks. Evaluations of the same tasks are compared in pairs. An evaluation
-in which no episode acted has no figures and is not compared.
+whose policy never acted has no figures and is not compared.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ class Evaluation:
         return [f"success avg@{self.n}", *chances, f"reward avg@{self.n}", "steps an episode"]
 
     def measures(self) -> dict[str, Estimate]:
-        """Return the estimates by name."""
         found = {f"success avg@{self.n}": estimate([*self.average().values()])}
         for k in sizes_of_k(self.n):
             if k > 1:

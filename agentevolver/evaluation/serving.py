@@ -72,7 +72,7 @@ async def _up(service: asyncio.subprocess.Process, url: str, what: str, log: Pat
     while (reason := await unhealthy(url)) is not None:
         if service.returncode is not None or asyncio.get_running_loop().time() - began > start_s:
             lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            raise LaunchError(f"{what} is not up ({reason}): {lines[-1] if lines else 'it said nothing'}")
+            raise LaunchError(f"{what} did not start ({reason}): {lines[-1] if lines else 'its log is empty'}")
         await asyncio.sleep(POLL_S)
 
 

@@ -73,7 +73,7 @@ class Table(_Section):
     def _can_be_told_apart(cls, value: dict[str, Condition]) -> dict[str, Condition]:
         for name in value:
             if not name.replace("_", "a").isalnum():
-                raise ValueError(f"{name!r}: a condition's name has letters, digits and _ alone")
+                raise ValueError(f"{name!r}: a condition's name may hold only letters, digits and _")
         return value
 
     @model_validator(mode="after")
@@ -82,12 +82,14 @@ class Table(_Section):
             raise ValueError(f"baseline {self.baseline!r} is not one of the conditions {', '.join(self.conditions)}")
         for name, condition in self.conditions.items():
             if condition.experiment is None and self.experiment is None:
-                raise ValueError(f"condition {name!r} has no experiment, and neither has the table")
+                raise ValueError(f"condition {name!r} has no experiment, and the table has no default: set one of them")
             if not condition.train and self.evaluation is None:
-                raise ValueError(f"condition {name!r} is not trained, and there is no section evaluation to measure it")
+                raise ValueError(
+                    f"condition {name!r} is neither trained nor evaluated: set train, or add a section evaluation"
+                )
             if condition.evaluation and self.evaluation is None:
                 raise ValueError(
-                    f"condition {name!r} has overrides of its evaluation, and there is no section evaluation"
+                    f"condition {name!r} has overrides of its evaluation, but the table has no section evaluation"
                 )
         return self
 

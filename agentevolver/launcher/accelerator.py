@@ -92,12 +92,12 @@ def smallest_gpu(config: DictConfig, environment: Mapping[str, str]) -> int | No
     if found == [] or (found is None and not any(Path("/dev").glob("nvidia[0-9]*"))):
         reason = "CUDA_VISIBLE_DEVICES leaves none" if found == [] else "nvidia-smi does not answer"
         raise LaunchError(
-            f"device=cuda, and no GPU is seen ({reason}): install NVIDIA's driver, or run on the CPU with device=cpu"
+            f"device=cuda, but no GPU is visible ({reason}): install NVIDIA's driver, or run on the CPU with device=cpu"
         )
     # The version's suffix says how torch was built; importing torch would take seconds.
     if metadata.version("torch").endswith("+cpu"):
         raise LaunchError(
-            "device=cuda, and the installed torch is built without CUDA: `bash install.sh --cuda`, or run with "
+            "device=cuda, but the installed torch was built without CUDA: run `bash install.sh --cuda`, or run with "
             "device=cpu"
         )
     if found is None:
@@ -107,6 +107,6 @@ def smallest_gpu(config: DictConfig, environment: Mapping[str, str]) -> int | No
     if most < wanted:
         beside = f" and {frozen} for the frozen policies" if frozen else ""
         instead = f"trainer.n_gpus_per_node={most}" if most > 0 else "both to share one: none for the frozen policies"
-        raise LaunchError(f"trainer.n_gpus_per_node={wanted}{beside}, and {len(found)} can be seen: set {instead}")
+        raise LaunchError(f"trainer.n_gpus_per_node={wanted}{beside}, but {len(found)} are visible: set {instead}")
     # The trainer takes the first GPUs, the server of frozen policies the last ones.
     return min(found[:wanted] + found[most:])

@@ -19,8 +19,8 @@ SIGNALLED = 128
 def ending(folder: Path, *, code: int, seconds: float, ledger: Path | None = None) -> list[str]:
     """Return the summary as lines, or an empty list if the run neither trained nor validated.
 
-    What the figures do not show stands in the last lines. After a run in which nothing was measured no verb is offered
-    that would use its policy.
+    The last lines name problems that the figures hide. If nothing was measured, no command that uses the policy is
+    suggested.
 
     Args:
         folder: the experiment's folder.

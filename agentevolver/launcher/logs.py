@@ -103,7 +103,7 @@ def last_error(content: bytes) -> str | None:
 
 
 def last_words(path: Path, *, anyway: bool = False) -> bytes | None:
-    """Return the last traceback and the end of a stream, at most KEPT_BYTES, or None if there is no traceback.
+    """Return the text around the last traceback and the end of a stream, at most KEPT_BYTES. None without a traceback.
 
     Args:
         anyway: without a traceback, return the end of the stream.

@@ -30,9 +30,9 @@ from agentevolver.launcher.stack import (
     Services,
     ServiceSpec,
     environment_service,
+    fork_server_service,
     is_described,
     logview_service,
-    nursery_service,
     ray_head,
     user_service,
 )
@@ -265,7 +265,7 @@ def _cluster(
     if preloads and configuration.device != "cpu":
         raise UsageError(
             f"ray.preload=true on {configuration.device}: importing torch's compiler and vLLM sets up the CUDA driver, "
-            "which no fork can use; set it to false"
+            "which does not work in a forked process; set it to false"
         )
     if (address := section.address) is not None:
         return _Cluster(address, env | {"RAY_ADDRESS": address}, reused=(f"the Ray cluster at {address}",))
@@ -277,8 +277,8 @@ def _cluster(
         env = env | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
     services: tuple[ServiceSpec, ...] = ()
     if preloads:
-        socket = temp_dir / "nursery"
-        services, env = (nursery_service(socket, logs=logs, env=env),), env | {SOCKET: str(socket)}
+        socket = temp_dir / "forks"
+        services, env = (fork_server_service(socket, logs=logs, env=env),), env | {SOCKET: str(socket)}
     head = ray_head(section, temp_dir=ray_folder(temp_dir), logs=logs, env=env)
     return _Cluster(
         head.address, env | {"RAY_ADDRESS": head.address}, (*services, head.spec), (), temp_dir, token, head.dashboard

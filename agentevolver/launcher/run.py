@@ -81,7 +81,6 @@ class Tee:
             _write_all(self._terminal, SHOW_CURSOR)
 
     def mute(self) -> None:
-        """Stop writing to the console."""
         self._muted = True
 
     def detach(self) -> None:
@@ -317,7 +316,7 @@ class _Run:
         return await self._run_job()
 
     async def _whose(self, spec: ServiceSpec) -> str:
-        """Describe the owner of a service that already runs.
+        """Describe the owner of a running service.
 
         Raises:
             LaunchError: the service identifies itself, and this checkout did not start it.

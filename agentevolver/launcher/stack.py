@@ -198,7 +198,7 @@ def ray_head(section: RaySettings, *, temp_dir: Path, logs: Path, env: Mapping[s
     return RayHead(spec, f"{LOOPBACK}:{gcs}", url)
 
 
-def nursery_service(socket: Path, *, logs: Path, env: Mapping[str, str]) -> ServiceSpec:
+def fork_server_service(socket: Path, *, logs: Path, env: Mapping[str, str]) -> ServiceSpec:
     """Describe the fork server for the main job, the player, Ray's workers and vLLM's engine."""
     return ServiceSpec(
         name="preload",
@@ -244,7 +244,7 @@ def environment_service(
 
 
 def bind_options(url: str) -> tuple[str, str] | None:
-    """Return the options --host and --port that serve a loopback URL http://HOST:PORT, or None for any other URL."""
+    """Convert a URL http://LOOPBACK:PORT to a server's options --host and --port. None if the URL has another form."""
     parts = urlsplit(url)
     try:
         port = parts.port

@@ -153,9 +153,11 @@ def leave_behind(spec: ServiceSpec) -> None:
                 start_new_session=True,
             )  # fmt: skip
     except OSError as error:
-        logger.warning("%s does not go on after the run: %s", spec.name, error)
+        logger.warning("%s cannot be started for the time after the run: %s", spec.name, error)
         return
-    logger.info("%s goes on until it gets no request for %d minutes (pid %d)", spec.title, LEFT_MINUTES, process.pid)
+    logger.info(
+        "%s keeps running until %d minutes pass without a request (pid %d)", spec.title, LEFT_MINUTES, process.pid
+    )
 
 
 State = Literal["new", "starting", "up", "died", "stopped"]

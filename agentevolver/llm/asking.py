@@ -34,8 +34,8 @@ _PROMPTS_SHARE = 0.75
 
 
 class Asker:
-    """Send prompts, trimmed to the model's context; safe for concurrent callers on one event loop. `redraws` are the
-    errors after which one more reply is drawn."""
+    """Sends prompts, trimmed to the model's context; safe for concurrent callers on one event loop. After one of the
+    errors `redraws`, one more reply is drawn."""
 
     def __init__(self, llm: LLM, *, redraws: tuple[type[LLMError], ...] = FILTERED) -> None:
         self._llm = llm

@@ -219,7 +219,7 @@ class LLM:
         return out
 
     def refused_format(self, role: Role) -> str | None:
-        """Return how a role's endpoint refused `response_format`, or None if it did not."""
+        """Return the error with which a role's endpoint refused `response_format`, or None if it accepts that."""
         return self._formatless.get(role)
 
     def counts(self, role: Role) -> RoleCounts:
@@ -260,8 +260,8 @@ class LLM:
     async def _adapting(
         self, endpoint: Endpoint, messages: list[dict[str, Any]], parameters: dict[str, Any]
     ) -> LLMReply:
-        """Send a request as the model takes it: with replies that leave room for a prompt, and without a grammar that
-        it refuses."""
+        """Send a request within the limits that the endpoint has shown: shorter replies for a small context, and no
+        JSON schema if the endpoint refuses schemas."""
         known = self._adapted.setdefault(endpoint.served, {})
         sent = {**parameters, **{name: value for name, value in known.items() if name in parameters}}
         sent = {name: value for name, value in sent.items() if value is not None}
@@ -279,7 +279,7 @@ class LLM:
                 # It was not the format that it refuses.
                 raise error from None
             if "response_format" not in known:
-                logger.warning("JSON is requested by the prompt alone from now on: %s", error)
+                logger.warning("the endpoint refuses response_format, so only the prompt asks for JSON: %s", error)
             known["response_format"] = None
             self._formatless[endpoint.role] = str(error)
             return reply
@@ -296,7 +296,7 @@ class LLM:
                 raise
             if name not in known:
                 logger.warning(
-                    "%s: replies have at most %d tokens from now on, a quarter of the model's context of %d; "
+                    "%s: replies are limited to %d tokens from here on, a quarter of the model's context of %d; "
                     "sampling.%s is %d",
                     *(endpoint.where, most, error.limit_tokens, name, sent[name]),
                 )

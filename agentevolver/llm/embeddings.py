@@ -257,7 +257,6 @@ class HashingEncoder:
         return f"hashing-{self._dimension}"
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Return (n, dimension) unit vectors."""
         vectors = np.zeros((len(texts), self._dimension), dtype=np.float32)
         for row, text in zip(vectors, texts, strict=True):
             words = re.findall(r"\w+", text.lower())
@@ -288,7 +287,6 @@ class CachedEncoder:
         return self._encoder.name
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Return (n, d) unit vectors; raises the encoder's errors."""
         keys = [hashlib.sha256(f"{self.name}\0{text}".encode()).digest() for text in texts]
         with self._lock:
             found = {key: vector for key in keys if (vector := self._read(key)) is not None}

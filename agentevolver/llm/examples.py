@@ -1,7 +1,7 @@
-"""Two or three short examples of what a role answers, shown before its prompt.
+"""Two or three short examples of a role's replies, shown before its prompt.
 
-A small model copies the form of an example, and the words of a schema that stand for what it should write. Examples
-stand between the rules and the prompt, so that a server's prefix cache keeps both.
+Without examples, a small model copies a schema's placeholder words into its reply. The examples stand between the rules
+and the prompt, so that a server's prefix cache keeps both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agentevolver.llm.prompts import REPLY_IS_SENT, Messages, PromptError, read_
 
 
 def with_examples(messages: Messages) -> Messages:
-    """Return a prompt with the examples of its task between the rules and the first question, if there are any."""
+    """Insert the examples of a prompt's task between the rules and the first question, if there are any."""
     if len(messages) < 2 or messages[0]["role"] != "system":
         return messages
     rules = str(messages[0]["content"])

@@ -84,7 +84,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """For messages: role, model and URL of a request, and the secrets to remove."""
+    """Facts of a request for error messages: role, model and URL in one text, the secrets to remove, and the
+    timeout."""
 
     where: str
     secrets: tuple[str, ...]

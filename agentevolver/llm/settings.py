@@ -179,10 +179,10 @@ _UNSENT = ("default", "maxLength", "maxItems")
 
 
 def _strict(schema: Any) -> Any:
-    """Return a JSON schema as a grammar needs it: every key required, no other key, no long bounds.
+    """Return a JSON schema for constrained decoding: every key required, no other keys, no long bounds.
 
-    A small model leaves optional reasons out; xgrammar takes minutes, in which the engine stands still, for a text of
-    at most 20,000 characters.
+    A small model omits optional reasons. For a text of at most 20,000 characters xgrammar blocks the engine for
+    minutes.
     """
     if isinstance(schema, list):
         return [_strict(part) for part in schema]

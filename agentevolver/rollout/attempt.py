@@ -121,7 +121,7 @@ class Attempt(ABC):
     @property
     @abstractmethod
     def acted(self) -> bool:
-        """Whether there is anything to grade."""
+        """Whether the policy acted, so that there is something to grade."""
 
     @abstractmethod
     def account(self) -> AttemptFacts: ...

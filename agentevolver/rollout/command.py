@@ -89,7 +89,7 @@ def task_file(task: Task, world: LiveWorld | None) -> bytes:
 def filled(
     words: Sequence[str], task: Task, endpoint: GatewayEndpoint, world: LiveWorld | None, told: str
 ) -> list[str]:
-    """Return the command line of one rollout; `told` is the path of the task's file."""
+    """Return the command line of one rollout, placeholders filled; `told` is the path of the task's file."""
     query = task.query or (str(world.messages[-1]["content"]) if world is not None and world.messages else "")
     values = {
         "query": query.replace("\0", ""),

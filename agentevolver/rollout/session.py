@@ -97,7 +97,7 @@ class LiveSession:
     async def act(self, text: str) -> Answer:
         if self._said is None:
             raise RuntimeError(
-                "a flow must `ask` before each `act`: an action that the policy did not say cannot be trained on"
+                "a flow must `ask` before each `act`: an action that the policy did not sample cannot be trained on"
             )
         before = self.env_s
         reply = self._read(text)
@@ -167,7 +167,6 @@ class LiveSession:
         self._close_step()
 
     async def timed(self, call: Awaitable[T]) -> T:
-        """Await a call of the environment service and count its time."""
         before = time.perf_counter()
         try:
             return await call
@@ -180,12 +179,17 @@ class LiveSession:
             if call is None:
                 return
             await self._side_call(call)
-        raise RuntimeError(f"{type(self.context).__name__} asked for {MAX_SIDE_CALLS} calls in a row and would go on")
+        raise RuntimeError(
+            f"{type(self.context).__name__} requested {MAX_SIDE_CALLS} side calls in a row: "
+            "housekeeping must end with None"
+        )
 
     async def _side_call(self, call: SideCall) -> None:
         if call.by == "summariser":
             if self.summariser is None:
-                raise RuntimeError("the context needs a summary by the summariser, and no model plays that role here")
+                raise RuntimeError(
+                    "the context needs a summary by the summariser, but no model is configured for that role"
+                )
             self.context.settle(call, await self.summariser(call.messages, call.max_new_tokens))
             return
         generated, seconds = await self._sample(list(call.prompt_ids), lambda: call.messages, call.max_new_tokens)

@@ -34,7 +34,7 @@ class ToolsMissing(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """How native calls are read, and how many calls of a reply are carried out.
+    """How the policy calls tools: the format that reads its calls, and the most calls of one reply that are executed.
 
     `format` is None for a chat model, whose endpoint returns calls separately.
     """
@@ -44,7 +44,7 @@ class ToolUse:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Further token ids that end a reply."""
+        """Token ids that end a reply, besides the tokenizer's eos."""
         return () if self.format is None else self.format.stop_token_ids
 
 
@@ -105,7 +105,9 @@ class ToolReply:
         given = [message for message in state if message.get("role") == "tool"]
         wanted, found = [one.id for one in self.valid], [message.get("tool_call_id") for message in given]
         if Counter(wanted) != Counter(found):
-            raise ValueError(f"the environment was given the calls {wanted} and answered {found}")
+            raise ValueError(
+                f"the environment must answer each call once: its calls were {wanted}, its answers {found}"
+            )
         by_id = {message["tool_call_id"]: dict(message) for message in given}
         answers = [one.answered() if one.problem else by_id[one.id] for one in self.calls]
         rest = [dict(message) for message in state if message.get("role") != "tool"]

@@ -99,7 +99,7 @@ class Asynchronous(EvolverTrainer):
             tags = tq.kv_list("train")["train"]
             finished = sum(tags[group]["status"] == "finished" for group in groups)
             logger.info(
-                "%d groups were in progress: %d are rolled out and kept, the others restart",
+                "%d unfinished groups in the checkpoint: %d are rolled out and kept, the others restart",
                 *(len(groups), finished),
             )
 

@@ -109,9 +109,8 @@ def writing(folder: Path) -> Iterator[None]:
     except (OSError, RuntimeError, RayError) as error:
         reason = last_line(getattr(error, "cause", None) or error)
         raise TrainingFailed(
-            f"{folder} could not be written ({reason}), {free_bytes(folder) / 2**20:.0f} MiB are free there: make "
-            "room, then run the same "
-            "command again, and it goes on from the last checkpoint that is whole"
+            f"{folder} could not be written ({reason}), {free_bytes(folder) / 2**20:.0f} MiB are free there: free "
+            "some space, then run the same command, which resumes from the last complete checkpoint"
         ) from error
 
 
@@ -129,16 +128,14 @@ def restore_state(folder: Path, *, pool: Path | None) -> int:
     except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
         raise TrainingFailed(
             f"{folder / STATE} cannot be read ({last_line(error)}): resume from another checkpoint with "
-            "trainer.resume_from_path, or "
-            "remove this one, and the run goes on from the one before"
+            "trainer.resume_from_path, or remove this one to resume from the one before"
         ) from error
     revision, known = None if pool is None else revision_of(pool), state["pool_revision"]
     if pool is not None and known is not None and (revision is None or revision < known):
         found = "is gone" if revision is None else f"is older (change {revision}, the checkpoint knows {known})"
         raise TrainingFailed(
-            f"the experience pool {pool} {found}: put the file back that belongs to {folder}, or give this run a name "
-            "of its own with "
-            "trainer.experiment_name=NAME"
+            f"the experience pool {pool} {found}: restore the file that belongs to {folder}, or start a new experiment "
+            "with trainer.experiment_name=NAME"
         )
     random.setstate(state["rng"]["python"])
     np.random.set_state(state["rng"]["numpy"])

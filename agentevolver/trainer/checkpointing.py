@@ -94,7 +94,7 @@ class Checkpointing(PPOTrainer):
             folder, pool = (self._checkpoint, pool_of(self.settings)) if own else (Path(trainer.resume_from_path), None)
             if self.verl_mode == VERLS[SYNC] and (folder / QUEUE).exists():
                 logger.warning(
-                    "%s was written by an asynchronous trainer: its groups in progress are not trained on here",
+                    "%s was written by an asynchronous trainer: its unfinished groups are dropped",
                     folder,
                 )
             self._failures.in_a_row = restore_state(folder, pool=pool)

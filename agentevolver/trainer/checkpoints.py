@@ -306,9 +306,8 @@ def check_ranks(actor: Path, ranks: int, kinds: tuple[str, ...]) -> None:
         return
     if layout.fsdp != 2:
         raise TrainingFailed(
-            f"{actor} was written by {layout.ranks} ranks of FSDP{layout.fsdp} and can only be resumed on as many, "
-            f"not on {ranks}: give "
-            f"the run {layout.ranks} GPUs again, or start from its weights (python -m verl.model_merger merge "
+            f"{actor} was written by {layout.ranks} ranks of FSDP{layout.fsdp}, which cannot resume on {ranks}: "
+            f"give the run {layout.ranks} GPUs, or start from its weights (python -m verl.model_merger merge "
             "--backend fsdp)"
         )
     # A folder can hold the files of several world sizes if a step was repeated. verl writes fsdp_config.json last, so
@@ -323,7 +322,6 @@ def check_ranks(actor: Path, ranks: int, kinds: tuple[str, ...]) -> None:
     if missing:
         raise TrainingFailed(
             f"{missing[0]} is missing ({len(missing)} of {len(names) * layout.ranks} files of {layout.ranks} ranks): "
-            "every rank reads the "
-            "checkpoint, so put all of its files into one folder that all nodes see, or resume from another one "
-            "(trainer.resume_from_path)"
+            "every rank reads all of them, so put them into one folder that all nodes see, or resume from another "
+            "checkpoint (trainer.resume_from_path)"
         )

@@ -231,7 +231,8 @@ class RunExperience(TrainerPart):
         return f"{task.env_type}/{task.task_id}" if self._several else task.task_id
 
     def _try_again(self, name: str, owed: dict[str, list[str]]) -> dict[str, list[str]]:
-        """Distil trajectories again whose calls were lost; return the tasks that are still undistilled, by file."""
+        """Distil again the trajectories (by file, then task) whose model calls failed. Return those that failed once
+        more."""
         still: dict[str, list[str]] = {}
         for rolled, tasks in owed.items():
             trajectories = [
@@ -285,7 +286,7 @@ class RunExperience(TrainerPart):
                 time.sleep(RETRY_S)
 
     def _done(self, reference: Any) -> None:
-        """Wait for a call. A failure is logged, and training continues."""
+        """Wait for a call of the actor. A failure is logged, and training continues."""
         try:
             ray.get(reference)
         except RayError as error:
@@ -340,9 +341,8 @@ def prepare(settings: Settings, tasks: Sequence[Task]) -> None:
         unseen = [task for task in listed if (task.env_type, task.task_id) not in known]
         if not unseen:
             raise ConfigError(
-                f"exp_manager.scout.split = {section.scout.split}: all of its {len(listed)} tasks are trained on or "
-                "validated on; let "
-                "exp_manager.scout.filter list more"
+                f"exp_manager.scout.split = {section.scout.split}: all of its {len(listed)} tasks are already "
+                "used for training or validation; let exp_manager.scout.filter list more"
             )
         write_tasks(scout_path(settings), [task.scouting() for task in unseen])
 

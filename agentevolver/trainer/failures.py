@@ -19,7 +19,7 @@ def nothing_left(trajectories: Sequence[Trajectory]) -> RolloutsFailed:
     last = next((one.error for one in reversed(failed) if one.error), "none of them failed")
     return RolloutsFailed(
         f"the step has no row to train on: {len(failed)} of {len(trajectories)} rollouts failed "
-        f"({reasons or 'no sample fits the limits'}), and a single rollout left in its group has no advantage; "
+        f"({reasons or 'no sample fits the limits'}), and a group's only remaining rollout has no advantage; "
         f"the last failure: {last}"
     )
 

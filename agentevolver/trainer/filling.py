@@ -31,7 +31,7 @@ class PoolFilling(PPOTrainer):
     _filling_failures: FailureGuard
 
     def _look_after_workers(self) -> None:
-        """Restart the rollouts of lost workers. The trainer calls this again and again while it waits for rollouts."""
+        """Restart the rollouts of lost workers. Called repeatedly while the trainer waits for rollouts."""
         manager = getattr(self, "agent_loop_manager", None)
         if manager is not None:
             manager.look_after()

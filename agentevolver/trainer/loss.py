@@ -74,8 +74,8 @@ def selective_ppo_loss(
     upper = token_bounds(bounds, batch["advantages"], usual) if bounds is not None and boosted else usual
     if boosted and mode not in BOOSTED:
         raise ValueError(
-            f"policy_loss.loss_mode = {mode!r} has no upper clip by sample; use {', '.join(BOOSTED)}, or leave "
-            "selective_boosting and row_clips out"
+            f"policy_loss.loss_mode = {mode!r} has no upper clip for each sample; use {', '.join(BOOSTED)}, or "
+            "leave out selective_boosting and row_clips"
         )
     chosen = with_bounds(config, upper, batch["advantages"]) if isinstance(upper, torch.Tensor) else config
     loss, metrics = ppo_loss(config=chosen, model_output=model_output, data=data, dp_group=dp_group)
@@ -110,7 +110,8 @@ def with_bounds(config: Any, upper: torch.Tensor, like: torch.Tensor) -> Any:
 
 
 def with_counts(data: Any) -> Any:
-    """Return a shallow copy of a micro-batch that counts the mini-batch's tokens and unmasked rows, at least 1 each."""
+    """Return a shallow copy of a micro-batch with the divisors of verl's loss corrected: the mini-batch's trained
+    tokens and unmasked rows, at least 1 each."""
     # verl 0.9.1 divides by all rows, padding and masked rows included, and computes 0 / 0 if no token is trained on.
     data = data.clone(recurse=False)
     rows = row_numbers(data, ROWS_COLUMN)

@@ -84,7 +84,8 @@ class SignalWatch(TrainerPart):
 
 
 def forecast(trajectories: Sequence[Trajectory], n: int) -> str | None:
-    """Return what the first validation tells of groups of `n`; None if scores are no successes, or there are none."""
+    """Return a sentence with the share of groups of `n` without a signal, estimated from the first validation. None if
+    a score is neither 0 nor 1, or nothing was graded."""
     tasks: dict[tuple[str, str], list[bool]] = defaultdict(list)
     for one in trajectories:
         if one.outcome is not None:

@@ -29,10 +29,10 @@ class TrainerPart:
         return {}
 
     def update_actor(self, workers: Any, batch: Any, rows: Sequence[int], update: Any) -> dict[str, Any] | None:
-        """Update the policy and return the metrics, or return None for the usual update.
+        """Update the policy in place of the trainer's own update and return the metrics. None: the trainer updates.
 
-        `workers` is the actor's worker group, `batch` verl's `KVBatchMeta`, `rows` the indices to train on (at least
-        one), `update` a `trainer.actor_update.Update`.
+        `workers` is the actor's worker group, `batch` verl's `KVBatchMeta`, `rows` the indices of the rows to train on
+        (at least one), `update` the sizes of the update.
         """
         return None
 

@@ -83,13 +83,11 @@ class RowClips:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns that are written."""
         guided, other = (GUIDED_COLUMN,) if self._guides else (), (CLIP_COLUMN,) if self.active else ()
         return (*guided, *other, *((GROUP_COLUMN,) if self.groups else ()))
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Names of the groups whose clipped tokens are reported separately."""
         return () if self._grouping is None else tuple(self._grouping.groups)
 
     def of(self, trajectories: Sequence[Trajectory]) -> ClipColumns:
@@ -179,7 +177,7 @@ class ClipWatch:
         self._left -= 1
         if self._left == 0:
             logger.warning(
-                "trainer.row_clips: in %d training steps no token reached its upper clip, so a wider one has made no "
-                "difference yet: more optimiser steps a batch (ppo_mini_batch_size) or a higher learning rate would",
+                "trainer.row_clips: in %d training steps no token reached its upper clip, so wider clips had no "
+                "effect: use more optimiser steps a batch (ppo_mini_batch_size) or a higher learning rate",
                 self._steps,
             )

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agentevolver.config.parts import questionings
+from agentevolver.config.manager_settings import questionings
 from agentevolver.config.schema import Settings
 from agentevolver.trainer.metrics import task_metrics
 from agentevolver.trainer.parts import TrainerPart
@@ -85,4 +85,4 @@ class TrainingTasks(TrainerPart):
         """Add new tasks of an environment, from the next epoch on."""
         section = self.questionings[name].task_manager
         self.dataset.add_synthetic([graded_by(section, task) for task in made])
-        logger.info("%d new tasks of %s take part from the next epoch on", len(made), name)
+        logger.info("%d new tasks of %s are used from the next epoch on", len(made), name)

@@ -62,8 +62,8 @@ def check_architecture(weights: Weights, model: Mapping[str, Any]) -> None:
     """
     if has_adapters(model):
         raise ConfigError(
-            "trainer.weights cannot be combined with LoRA, whose reference is the policy without adapters: it would "
-            "be these weights; name them as actor_rollout_ref.model.path"
+            "trainer.weights cannot be combined with LoRA, whose reference policy is the model without adapters; give "
+            "the weights as actor_rollout_ref.model.path"
         )
     own, trusted = str(model.get("hf_config_path") or model["path"]), bool(model.get("trust_remote_code"))
     try:
@@ -71,7 +71,7 @@ def check_architecture(weights: Weights, model: Mapping[str, Any]) -> None:
     except ValueError as error:
         raise ConfigError(f"trainer.weights = {weights.folder}: {error}") from error
     if difference is not None:
-        raise ConfigError(f"trainer.weights = {weights.folder} are of another model than {own}: {difference}")
+        raise ConfigError(f"trainer.weights = {weights.folder} belong to another model than {own}: {difference}")
 
 
 def has_adapters(model: Mapping[str, Any]) -> bool:

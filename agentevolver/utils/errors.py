@@ -22,7 +22,7 @@ class UsageError(LaunchError):
 
 
 class NothingMeasured(LaunchError):
-    """All ran to its end, and no action of the policy was carried out."""
+    """The run finished, but no action of the policy was carried out."""
 
     exit_code = 3
 

@@ -1,4 +1,4 @@
-"""The words around guidance by experience, for whoever injects it into a rollout or into a demonstration."""
+"""Template of the text that presents experience, in rollouts and in demonstrations."""
 
 TEMPLATE = (
     "\n\nSome experience that earlier attempts at similar tasks have left you, to be used where it "

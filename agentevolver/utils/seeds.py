@@ -53,7 +53,7 @@ def drawing(seed: int, *name: str | int) -> Iterator[Draws]:
 
 @contextmanager
 def drawing_again() -> Iterator[None]:
-    """Give the draws in the block the same seeds again, for a retry."""
+    """Start over with the same seeds in the block, for a retry."""
     outer = _CURRENT.get()
     token = _CURRENT.set(outer.anew() if outer is not None else None)
     try:
@@ -64,7 +64,7 @@ def drawing_again() -> Iterator[None]:
 
 @contextmanager
 def drawing_for(*name: str | int) -> Iterator[Draws | None]:
-    """Set another name under the run's seed; yields None outside `drawing`."""
+    """Use seeds of another name in the block, under the same run seed. Yields None outside `drawing`."""
     outer = _CURRENT.get()
     if outer is None:
         yield None

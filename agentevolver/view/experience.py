@@ -20,7 +20,7 @@ from agentevolver.view.experiment import BadPageRequest, Experiment, NotThere, U
 from experience_manager.errors import ExperienceError, UnknownExperience
 from experience_manager.experience import PERSON, Category, Experience
 from experience_manager.pool import Configuration, Pool
-from experience_manager.screen import MAX_CONTENT, MAX_WHEN_TO_USE, problem_with_text, tidy
+from experience_manager.prompt_injection import MAX_CONTENT, MAX_WHEN_TO_USE, problem_with_text, tidy
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Store
 

@@ -51,7 +51,7 @@ LostCallback = Callable[[Worker], None]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Surroundings of a pool."""
+    """Inputs of a pool."""
 
     spec: HostSpec  # what to host
     description: Description
@@ -128,7 +128,7 @@ class WorkerPool(ABC):
         return self._link_server.local
 
     def _expected(self, count: int) -> tuple[list[tuple[str, str]], list[asyncio.Future[Link]]]:
-        """Return (name, secret) of workers to come, and the futures of their connections."""
+        """Announce new workers: return their names and secrets, and futures of their connections."""
         names, dialed = [], []
         for _ in range(count):
             name = f"{self.spec.env_type}-{next(self._numbers)}-{secrets.token_hex(2)}"

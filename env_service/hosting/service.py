@@ -249,7 +249,8 @@ class EnvService:
     async def _first_call(
         self, pool: WorkerPool, slot: str, kind: FrameKind, request: dict[str, Any]
     ) -> tuple[Worker, bytes]:
-        """Take a worker and make its first call; the worker keeps the slot if that succeeds."""
+        """Take a worker and make an instance's first call on it; if that succeeds, the worker stays reserved for the
+        instance."""
         waits_s = list(FIRST_CALL_WAITS_S if pool.description.isolation == "isolated" else ())
         while True:
             worker = await pool.acquire(slot)

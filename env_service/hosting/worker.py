@@ -171,7 +171,7 @@ def _described(error: BaseException) -> dict[str, str]:
     return {"type": type(error).__name__, "message": _printable(error), "traceback": trace}
 
 
-class ThreadCrew:
+class FrameThreads:
     """Threads that answer frames, started on demand up to `size`. A hung call costs only its thread."""
 
     def __init__(self, instance_host: InstanceHost, send: Callable[[bytes], None], size: int) -> None:
@@ -250,9 +250,9 @@ class ThreadCrew:
 class Reader:
     """Reads requests from the service's connection, and answers a lone quick step in the reading thread."""
 
-    def __init__(self, sock: socket.socket, crew: ThreadCrew, on_end: Callable[[], None]) -> None:
+    def __init__(self, sock: socket.socket, threads: FrameThreads, on_end: Callable[[], None]) -> None:
         self._sock = sock
-        self._crew = crew
+        self._threads = threads
         self._on_end = on_end
         self._decoder = WireDecoder()
         self._lock = threading.Lock()
@@ -267,24 +267,24 @@ class Reader:
             threading.Thread(target=self._stand_sentry, name="sentry", daemon=True).start()
             while data := self._sock.recv(RECV_BYTES):
                 frames = list(self._decoder.feed(data))
-                # Handing a call to the crew costs several thread switches, more than most steps of a pure Python
+                # Handing a call to another thread costs several thread switches, more than most steps of a pure Python
                 # environment. If this call lasts longer than `PATIENCE_S`, the sentry takes over the reading.
-                if len(frames) == 1 and frames[0].kind is FrameKind.STEP and self._crew.quick:
+                if len(frames) == 1 and frames[0].kind is FrameKind.STEP and self._threads.quick:
                     taken_over = not self._answer(frames[0])
                     if taken_over:
                         return
                     continue
                 for frame in frames:
                     if frame.kind is FrameKind.CANCEL:
-                        self._crew.cancel(frame.call)
+                        self._threads.cancel(frame.call)
                     else:
-                        self._crew.submit(frame)
+                        self._threads.submit(frame)
         except (OSError, WireError) as error:
             logger.warning("the connection to the service broke: %s", error)
         finally:
             if not taken_over:
                 self._over.set()
-                self._crew.dismiss()
+                self._threads.dismiss()
                 self._sock.close()
                 self._on_end()
 
@@ -295,7 +295,7 @@ class Reader:
             mine = self._calls
             self._busy = (mine, time.monotonic())
         try:
-            self._crew.run(frame)
+            self._threads.run(frame)
             with self._lock:
                 still_mine = self._busy is not None and self._busy[0] == mine
                 if still_mine:
@@ -327,7 +327,7 @@ def serve_shared(sock: socket.socket, instance_host: InstanceHost, threads: int,
         except OSError:  # the service is gone; the reader notices and ends the process
             logger.info("the connection was closed before a reply could be sent")
 
-    Reader(sock, ThreadCrew(instance_host, send, threads), on_end).read()
+    Reader(sock, FrameThreads(instance_host, send, threads), on_end).read()
 
 
 def serve_isolated(sock: socket.socket, instance_host: InstanceHost) -> None:

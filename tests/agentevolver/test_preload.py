@@ -1,4 +1,4 @@
-"""The nursery and its executable, with processes of their own; Ray and vLLM in the end-to-end tests."""
+"""The fork server and its executable, with processes of their own; Ray and vLLM in the end-to-end tests."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from agentevolver.trainer.preload import SOCKET, executable_of, write_executable
 
 pytestmark = pytest.mark.service
 
-# A nursery that has imported one module of no consequence, which the real Python does not import by itself.
-NURSERY = "import agentevolver.trainer.preload.__main__ as nursery; nursery.FOREIGN = ('this',); nursery.main()"
+# A fork server that has imported one module of no consequence, which the real Python does not import by itself.
+FORK_SERVER = "import agentevolver.trainer.preload.__main__ as server; server.FOREIGN = ('this',); server.main()"
 SPAWNED = "--multiprocessing-fork"
 
 
 @pytest.fixture
 def socket_path(tmp_path: Path) -> Path:
-    path = tmp_path / "nursery"
+    path = tmp_path / "forks"
     write_executable(path)
     return path
 
 
 @pytest.fixture
-def nursery(socket_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-c", NURSERY, str(socket_path)], stdout=subprocess.DEVNULL)
+def fork_server(socket_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", FORK_SERVER, str(socket_path)], stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 30
     while not socket_path.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -45,8 +45,8 @@ def start(socket_path: Path, code: str, *arguments: str, **options: Any) -> subp
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
-def test_a_process_comes_out_of_the_nursery_as_it_was_asked_for(
-    nursery: subprocess.Popen[bytes], socket_path: Path, tmp_path: Path
+def test_a_process_comes_out_of_the_fork_server_as_it_was_asked_for(
+    fork_server: subprocess.Popen[bytes], socket_path: Path, tmp_path: Path
 ) -> None:
     read, write = os.pipe()
     code = f"""import os, sys
@@ -58,7 +58,7 @@ print(open('/proc/self/cmdline').read())"""
     )
     out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (0, "")
-    assert out.split("\n")[0] == f"True {['-c', SPAWNED, 'x y']} 1 {tmp_path} {nursery.pid}"
+    assert out.split("\n")[0] == f"True {['-c', SPAWNED, 'x y']} 1 {tmp_path} {fork_server.pid}"
     assert out.split("\n")[1].startswith(f"{sys.executable} -c import os")
     os.close(write)
     assert os.read(read, 10) == b"here"
@@ -69,7 +69,7 @@ print(open('/proc/self/cmdline').read())"""
     ("code", "status"), [("raise SystemExit(7)", 7), ("1 / 0", 1), ("import os; os.kill(os.getpid(), 9)", -9)]
 )
 def test_its_end_is_the_end_of_the_executable(
-    nursery: subprocess.Popen[bytes], socket_path: Path, code: str, status: int
+    fork_server: subprocess.Popen[bytes], socket_path: Path, code: str, status: int
 ) -> None:
     process = start(socket_path, code)
     _, err = process.communicate(timeout=30)
@@ -78,7 +78,7 @@ def test_its_end_is_the_end_of_the_executable(
 
 
 def test_signals_are_passed_on_and_a_lost_client_takes_its_process_along(
-    nursery: subprocess.Popen[bytes], socket_path: Path
+    fork_server: subprocess.Popen[bytes], socket_path: Path
 ) -> None:
     code = (
         "import os, signal, sys, time; signal.signal(15, lambda *_: sys.exit(5)); print(os.getpid(), flush=True); "
@@ -97,19 +97,19 @@ def test_signals_are_passed_on_and_a_lost_client_takes_its_process_along(
     killed.communicate()
 
 
-def test_the_end_of_the_nursery_is_the_end_of_what_it_forked(
-    nursery: subprocess.Popen[bytes], socket_path: Path
+def test_the_end_of_the_fork_server_is_the_end_of_what_it_forked(
+    fork_server: subprocess.Popen[bytes], socket_path: Path
 ) -> None:
     process = start(socket_path, "import os, time; print(os.getpid(), flush=True); time.sleep(60)")
     assert process.stdout is not None
     forked = int(process.stdout.readline())
-    nursery.kill()
+    fork_server.kill()
     assert process.wait(30) != 0
     assert ended(forked)
     process.communicate()
 
 
-def test_without_a_nursery_the_real_python_does_it(socket_path: Path) -> None:
+def test_without_a_fork_server_the_real_python_does_it(socket_path: Path) -> None:
     out, _ = start(socket_path, "import sys; print('this' in sys.modules)").communicate(timeout=30)
     assert out == "False\n"
 

@@ -47,7 +47,7 @@ def test_a_run_whose_disk_is_full_says_so_and_goes_on_when_there_is_room(small_d
     full = launch(tmp_path, "full", *wanted)
     try:
         assert full.wait() == 1
-        assert "global_step_4 could not be written (" in full.output and "make room" in full.output, full.output
+        assert "global_step_4 could not be written (" in full.output and "free some space" in full.output, full.output
         assert "Traceback" not in full.output and full.processes() == set()
         assert saved_step(full) == 2
         subprocess.run(["mount", "-o", f"remount,size={MORE_ROOM}", str(small_disk)], check=True)

@@ -13,7 +13,7 @@ from agentevolver.cli.commands.task_manager import main as task_manager
 from agentevolver.config.checks import load
 from agentevolver.config.layers import read_overrides
 from agentevolver.config.load import compose_defaults, merge, refuse_unknown
-from agentevolver.config.parts import from_experiment
+from agentevolver.config.manager_settings import from_experiment
 from agentevolver.evaluation.tables import TablePlan, read_table
 from agentevolver.launcher import cli
 from agentevolver.launcher.options import parse

@@ -41,7 +41,7 @@ def test_a_key_that_is_given_wins_over_the_preset_and_a_null_does_not(preset, ot
         ({"experience_template": "no place"}, "experience_template must hold {} once"),
         ({"retrieval": {"item_template": "{nothing}"}}, "its fields are index, when_to_use, content, scope"),
         (
-            {"backend": "experience_manager.apart:BackendsApart", "store": "x.sqlite"},
+            {"backend": "experience_manager.per_environment:BackendPerEnvironment", "store": "x.sqlite"},
             "store has no effect under backend",
         ),
         ({"encoder": {"kind": "path"}}, "needs model"),

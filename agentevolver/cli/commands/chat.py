@@ -93,7 +93,7 @@ async def _play(options: argparse.Namespace, source: Source | None, played: Eval
 
 
 class Terminal:
-    """Screen in a terminal, or as plain lines. `auto`: never ask."""
+    """Screen of a chat in a terminal, or as plain lines in a pipe. With `auto` the user is never asked."""
 
     def __init__(self, *, auto: bool = False, console: Console | None = None) -> None:
         # In a pipe lines are not wrapped, so that other programs can read them.

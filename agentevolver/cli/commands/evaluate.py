@@ -177,7 +177,7 @@ class _Progress:
 
 
 class _Kept:
-    """Writes trajectories to a file, or nowhere without a path."""
+    """Writes trajectories to a file. Without a path, `write` does nothing."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path

@@ -38,7 +38,6 @@ _TEXTS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return the exit code."""
     options = _parser().parse_args(arguments)
     level = logging.INFO if options.verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -51,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Called before huggingface_hub is imported, which reads its endpoint on import.
     adopt_secrets(LIBRARIES)
     # Imported here, so that `--help` answers at once.
-    from agentevolver.config.parts import read_configuration
+    from agentevolver.config.manager_settings import read_configuration
     from agentevolver.llm.embeddings import EncoderUnavailable
     from agentevolver.llm.errors import LLMError
     from agentevolver.utils.errors import ConfigError

@@ -14,7 +14,6 @@ from pathlib import Path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m agentevolver.llm", description="The language models of a run's roles."
     )

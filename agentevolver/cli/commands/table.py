@@ -108,7 +108,7 @@ def _shares(jobs: int) -> list[set[int]]:
 def carry_out(
     plan: TablePlan, start: Start, *, known: Results | None = None, shares: Sequence[set[int]] = (set(),)
 ) -> None:
-    """Launch the cells that are neither finished nor known, one run at a time for each CPU share.
+    """Launch the cells without a result, neither on disk nor in `known`; each share of CPUs runs one cell at a time.
 
     Raises:
         LaunchError: a launch failed. Parallel launches ran to their end.

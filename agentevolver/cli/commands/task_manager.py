@@ -24,7 +24,6 @@ Run = Callable[[argparse.Namespace, "QuestioningConfiguration"], Coroutine[Any, 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return the exit code."""
     options = _parser().parse_args(arguments)
     level = logging.INFO if options.verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -59,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from agentevolver.config.parts import from_experiment, from_settings_file
+    from agentevolver.config.manager_settings import from_experiment, from_settings_file
     from task_manager.services import running
     from task_manager.settings import QuestioningConfiguration
 

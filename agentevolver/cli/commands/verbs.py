@@ -52,7 +52,6 @@ def refused(verb: str, message: str, code: int) -> int:
 
 
 def listed(text: str) -> list[str]:
-    """Split a text at commas."""
     return [name for name in text.split(",") if name]
 
 

@@ -67,7 +67,8 @@ def write_folder(source: Source, target: Path, *, dtype: str | None, adapters: A
 
 
 def name_one_end(folder: Path) -> None:
-    """Write the chat template's end of a turn into the files that name another, so that every program stops at it."""
+    """Add the chat template's closing token to every file that lacks it as an end token, so that any program stops
+    there."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     if not tokenizer.chat_template:
         return

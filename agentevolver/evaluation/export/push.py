@@ -23,7 +23,7 @@ def check_push(repo: str) -> str:
         raise UsageError(f"--push {repo} must be OWNER/NAME of a model on the hub")
     token = next(filter(None, map(secret, TOKENS)), "")
     if not token:
-        raise UsageError("--push wants a token with the right to write: set HF_TOKEN, in the shell or in .env")
+        raise UsageError("--push needs a token with write access: set HF_TOKEN, in the shell or in .env")
     return token
 
 
@@ -48,5 +48,5 @@ def push(folder: Path, repo: str, token: str, *, public: bool, api: Any = None) 
             repo_id=repo, folder_path=str(folder), repo_type="model", commit_message="Exported by AgentEvolver"
         )
     except (httpx.HTTPError, OSError, ValueError) as error:
-        raise LaunchError(f"{folder} is whole, and was not pushed to {repo}: {last_line(error)}") from error
+        raise LaunchError(f"{folder} is complete but could not be pushed to {repo}: {last_line(error)}") from error
     return f"https://huggingface.co/{repo}"

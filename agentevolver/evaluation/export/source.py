@@ -46,8 +46,8 @@ def find_source(name: str, step: int | None = None) -> Source:
     whole = whole_checkpoints(experiment / "checkpoints")
     if not whole:
         raise LaunchError(
-            f"{experiment} has no whole checkpoint in {experiment / 'checkpoints'}: train it on, or name "
-            "a checkpoint's folder (global_step_N)"
+            f"{experiment} has no whole checkpoint in {experiment / 'checkpoints'}: resume the "
+            "training, or name a checkpoint's folder (global_step_N)"
         )
     chosen = [one for one in whole if step is None or one.step == step]
     if not chosen:

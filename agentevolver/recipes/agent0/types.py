@@ -52,11 +52,12 @@ class Play:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Result of k episodes of the frozen executor on a task.
+    """Result of k episodes of the frozen executor on one task.
 
-    `answers` has k entries, None for an episode without an answer; `calls` the tool calls executed in each. `label` is
-    the answer that counts as right ("" if there is none), `p` the share of all k episodes with it, `vote` the most
-    frequent answer and `p_vote` its share. `votes` counts the answers by class, in order of first appearance.
+    - `answers`: final answer of each episode, None if it gave none; `calls`: executed tool calls of each episode.
+    - `label`: the answer that counts as right, "" if there is none; `p`: share of the k episodes that gave it.
+    - `vote`: the most frequent answer; `p_vote`: share of the k episodes that gave it.
+    - `votes`: each distinct answer with its number of episodes, in order of first appearance.
     """
 
     answers: tuple[str | None, ...]

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from agentevolver.config.checks import load
-from agentevolver.config.parts import from_settings
+from agentevolver.config.manager_settings import from_settings
 from agentevolver.evaluation.worlds import open_world
 from agentevolver.llm import LLM, LLMError
 from agentevolver.recipes.audit import measure
@@ -30,7 +30,6 @@ from task_manager.settings import QuestioningConfiguration
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Audit, print, and return the exit code."""
     options = _parser().parse_intermixed_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:

@@ -42,7 +42,7 @@ _GRADERS = {
 
 @dataclass(slots=True)
 class Agreement:
-    """Answers of two kinds beside the truth. `lost` counts questions without a usable answer, by the reason."""
+    """Counts of a role's yes or no answers, compared with the true ones. `lost` counts unusable answers by reason."""
 
     right_yes: int = 0
     yes: int = 0
@@ -65,19 +65,19 @@ class Agreement:
 
     @property
     def share(self) -> float | None:
-        """The share that agrees, or None if fewer than half of the questions were answered."""
+        """Share of answers that agree with the truth, or None if fewer than half of the questions were answered."""
         is_measured = 0 < self.count >= sum(self.lost.values())
         return (self.right_yes + self.right_no) / self.count if is_measured else None
 
     @property
     def false_positives(self) -> float | None:
-        """The share of the truth's no that were called yes, or None if there was none."""
+        """Share of true no's that were answered yes, or None if there was no true no."""
         return 1 - self.right_no / self.no if self.no else None
 
 
 @dataclass(slots=True)
 class RoleFinding:
-    """What was measured of a role.
+    """Result of measuring one role.
 
     `off`: why it is below its bound, or "". `missing`: why it was not measured, or "".
     """
@@ -90,7 +90,7 @@ class RoleFinding:
 
 
 def judged(found: Agreement) -> RoleFinding:
-    """Return the judge's finding: it is off if it agrees too rarely, or calls failures successes."""
+    """Return the judge's finding. It is below its bound if it agrees too rarely, or calls failures successes."""
     agrees, false = found.share, found.false_positives
     if agrees is None or false is None or not found.yes:
         return RoleFinding(JUDGE, missing=_missing(found, "verdicts on successes and on failures"))
@@ -104,7 +104,8 @@ def judged(found: Agreement) -> RoleFinding:
 
 
 def labelled(found: Agreement) -> RoleFinding:
-    """Return the labeller's finding: it is off if it agrees too rarely, or no more often than one label for all."""
+    """Return the labeller's finding. It is below its bound if it agrees too rarely, or no better than one label for all
+    steps."""
     agrees = found.share
     if agrees is None:
         return RoleFinding(LABELLER, missing=_missing(found, "labels"))
@@ -141,13 +142,13 @@ def read_off(path: Path) -> dict[str, str]:
 
 
 def over(written: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the keys that hold over the user's own: those that switch off the roles below their bound."""
+    """Return layers of keys that override the user's own: they switch off each role below its bound."""
     path = recipes.written(written, "recipes.audit.result")
     return [] if path is None else [_tree(off_keys(role, written)) for role in read_off(Path(str(path)))]
 
 
 def off_keys(role: str, written: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """Return the keys that switch a role off, where what is written would ask it."""
+    """Return the keys that switch a role off; {} for a labeller that the configuration does not use."""
     if role == LABELLER and recipes.written(written, f"{_CREDIT}.attributor") not in (None, "llm"):
         return {}
     keys = dict(_OFF[role])
@@ -169,5 +170,5 @@ def warnings(settings: Any, config: Any) -> list[str]:
 
 
 def shown(role: str) -> str:
-    """Return the keys that switch a role off, as a command line takes them."""
+    """Return the keys that switch a role off, as arguments of a command line."""
     return " ".join(f"{path}={json.dumps(value).strip(chr(34))}" for path, value in off_keys(role).items())

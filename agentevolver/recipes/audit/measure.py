@@ -1,4 +1,4 @@
-"""Each role asked with its own prompts, as a training asks it, and its answers beside the world's truth."""
+"""Measures each role: asks it with a training's own prompts and compares its answers with the world's truth."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ async def label(configuration: QuestioningConfiguration, groups: Sequence[Record
 async def explore(
     llm: LLM, client: Instances, configuration: QuestioningConfiguration, seeds: Sequence[str]
 ) -> RoleFinding:
-    """Explore worlds, propose tasks, and carry their solutions out: what is kept, and why the rest is not."""
+    """Explore worlds, propose tasks and execute their solutions. Report the number of kept tasks and why others were
+    dropped."""
     section, service = configuration.task_manager, configuration.env_service
     fmt, profile = (
         format_of(service.env_type, section.action_format),

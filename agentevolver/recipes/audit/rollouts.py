@@ -82,7 +82,7 @@ async def record(
 async def recorded(
     client: Instances, env_type: str, split: str, params: dict[str, Any], seed: int
 ) -> list[list[Recorded]]:
-    """Return the rollouts of each task of a split, without those that repeat another one."""
+    """Return the rollouts of each task of a split, without rollouts of equal actions."""
     oracle, rng = oracle_of(env_type), random.Random(seed)
     ids = await client.get_env_profile(env_type, split)
     if len(ids) < 2:

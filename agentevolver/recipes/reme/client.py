@@ -19,7 +19,7 @@ import aiohttp
 from agentevolver.recipes.reme.messages import to_messages
 from agentevolver.utils.retry import BackoffPolicy, Retries
 from agentevolver.utils.secrets import secret
-from experience_manager import screen
+from experience_manager import prompt_injection
 from experience_manager.attempts import Group
 from experience_manager.backend import Backend, Settled
 from experience_manager.distill import Distilled
@@ -62,8 +62,8 @@ class RemeBackend(Backend):
             raise RemeServiceError(
                 f"{reme.base_url}/retrieve_task_memory gave no text as its answer: {str(answer)[:200]!r}"
             )
-        text = screen.tidy(answer)
-        problem = screen.problem_with_text(text) or (
+        text = prompt_injection.tidy(answer)
+        problem = prompt_injection.problem_with_text(text) or (
             "too long" if len(text) > self._settings.retrieval.max_chars else None
         )
         if problem is not None:

@@ -58,7 +58,7 @@ _GUIDANCE = re.compile(r"\A.*?<EXP>.*?</EXP>\s*", re.DOTALL)
 
 
 class BadRemeRequest(ExperienceError):
-    """The request is invalid."""
+    pass
 
 
 class ExperienceService:

@@ -107,9 +107,9 @@ class WeaknessWindow:
 
 
 def focused(weaknesses: Iterable[Weakness], explorations: int) -> tuple[Focus, ...]:
-    """Assign `explorations` worlds to the weaknesses and return what to look at.
+    """Distribute `explorations` worlds over the weaknesses; return the focus of each weakness that gets one.
 
-    Weaknesses take turns and each world is used once, so a frequent weakness gets no fewer worlds than a rare one.
+    Weaknesses take turns and each world is used once, so a frequent weakness gets no more worlds than a rare one.
     """
     waiting = [(one, deque(one.seeds)) for one in weaknesses]
     chosen: dict[int, list[str]] = {place: [] for place in range(len(waiting))}

@@ -101,7 +101,6 @@ def _usage(completion: Completion) -> dict[str, Any]:
 
 
 def reply(completion: Completion, reply_id: str, model: str) -> dict[str, Any]:
-    """Return the body of a plain answer."""
     return {
         "id": f"chatcmpl-{reply_id}",
         "object": "chat.completion",

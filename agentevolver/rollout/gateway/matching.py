@@ -94,7 +94,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The turn of a chain that a request continues; `again` means the request repeats that turn's own request."""
+    """A request's match: turn number `place` of `chain`. The request continues that turn, or repeats it (`again`)."""
 
     chain: Chain
     place: int
@@ -106,16 +106,14 @@ class Match:
 
     @property
     def at_end(self) -> bool:
-        """Whether the chain itself may grow by the request."""
+        """Whether the request may extend the chain itself. Otherwise the chain is forked."""
         return not self.again and self.place == len(self.chain.turns) - 1 and not self.chain.busy
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Why a chain began: the first message that differs from the most similar chain.
-
-    `before` and `after` are `role: text`, shortened, or "" where that conversation ends.
-    """
+    """Where a new chain departs from the most similar chain: at message `place`, with `before` in the old chain and
+    `after` in the request (`role: text`, shortened; "" where that conversation ends)."""
 
     place: int
     before: str
@@ -133,9 +131,9 @@ def common(keys: Sequence[Key], others: Sequence[Key]) -> int:
 
 
 def find(chains: Sequence[Chain], keys: Sequence[Key], tools: Toolbox) -> Match | None:
-    """Return the call that a request continues, or None.
+    """Return the turn that a request continues or repeats, or None.
 
-    Among equally long matches, one at a free end of a chain comes first, then the earliest.
+    The match with the most common messages wins; of equal ones, first one that can be extended, then the earliest.
     """
     best, rank = None, (0, False)
     for chain in chains:
@@ -160,7 +158,7 @@ def _within(chain: Chain, keys: Sequence[Key]) -> Match | None:
 
 
 def difference(chains: Sequence[Chain], keys: Sequence[Key]) -> Difference | None:
-    """Return why a request begins a new chain, or None for the first chain."""
+    """Return where a request departs from the most similar chain, or None if there is no chain yet."""
     if not chains:
         return None
     near = max(chains, key=lambda chain: common(keys, chain.keys))

@@ -103,7 +103,6 @@ def _said(content: list[Any], place: str) -> Message:
 
 
 def reply(completion: Completion, reply_id: str, model: str, *, thoughts_apart: bool) -> dict[str, Any]:
-    """Return the body of a plain answer."""
     return {
         **_begun(completion, reply_id, model),
         "content": _blocks(completion, thoughts_apart=thoughts_apart),

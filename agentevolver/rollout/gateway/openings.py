@@ -20,8 +20,8 @@ Guide = Callable[[list[Message]], Awaitable[Injection]]
 class Openings:
     """Openings of one rollout. The agent never sees the guidance.
 
-    `guide` is asked once, with the first call's messages; `injection` is its answer, None before. Guidance is dropped
-    if the prompt would exceed `max_prompt_tokens`.
+    `guide` is asked once, with the first call's messages; `injection` is its answer, None before that. Guidance is
+    dropped if the prompt would exceed `max_prompt_tokens`.
     """
 
     def __init__(self, guide: Guide | None, *, no_think: bool, max_prompt_tokens: int) -> None:
@@ -64,7 +64,8 @@ class Openings:
     def begin(
         self, messages: Sequence[Message], keys: Sequence[Key], renderer: ChatRenderer
     ) -> tuple[list[int], list[Message], ChainOpening | None]:
-        """Return the ids of a chain's first prompt, its messages, and its replacement in samples or None.
+        """Return the token ids and messages of a chain's first prompt, and how training samples replace them (None: not
+        at all).
 
         A chain that begins with the first call's messages gets the guidance too. Raises ChatTemplateError.
         """

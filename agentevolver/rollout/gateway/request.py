@@ -54,10 +54,11 @@ def invalid(text: str, param: str | None = None) -> RequestRefused:
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """The agent's wishes about tool calls in the reply.
+    """The request's `tool_choice` and `parallel_tool_calls`.
 
-    - `may_call`: False for `none`; `alone`: at most one call.
-    - `wanted`: the function to call, "" for any, None for the policy's choice.
+    - `may_call`: False if `tool_choice` is `none`.
+    - `wanted`: name of the required function; "": any function; None: the policy decides.
+    - `alone`: at most one call.
     """
 
     may_call: bool = True
@@ -65,7 +66,7 @@ class ToolChoice:
     alone: bool = False
 
     def missed(self, names: Sequence[str]) -> list[str]:
-        """Return the request's fields that a reply violates; `names` are the functions that it calls."""
+        """Return which of the two request fields a reply with these calls violates."""
         # Nothing is forced: constrained decoding would sample off-policy, and the result would be trained on as the
         # policy's own.
         met = self.wanted is None or (self.wanted in names if self.wanted else bool(names))
@@ -116,7 +117,7 @@ class Completion:
         return {"role": "assistant", "content": self.content, **({"tool_calls": self.calls} if self.calls else {})}
 
     def parted(self) -> tuple[str, str]:
-        """Return the reply's closed thought, or "", and the rest of its text."""
+        """Split the reply into its closed thought ("" without one) and the rest of its text."""
         thought, closed, answer = self.content.rpartition(_CLOSE)
         if not closed:
             return "", self.content

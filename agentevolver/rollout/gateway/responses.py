@@ -87,13 +87,13 @@ def _earlier(response_id: Any, remembered: Callable[[str], list[Message] | None]
 
 
 def kept(request: GatewayRequest, body: Mapping[str, Any], completion: Completion) -> list[Message]:
-    """Return the conversation up to a response, without its instructions."""
+    """Return the messages to remember for `previous_response_id`: the request's without instructions, and the reply."""
     begin = 1 if body.get("instructions") else 0
     return [*request.messages[begin:], completion.message]
 
 
 def _tools(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the functions, and the kinds of tools that are ignored."""
+    """Return the functions in OpenAI's chat form, and the names of ignored tools (those that OpenAI's servers run)."""
     found, ignored = [], []
     for i, tool in enumerate(read_of.list_of(body, "tools")):
         place = f"tools[{i}]"
@@ -120,7 +120,7 @@ def _flat(namespace: Any, name: Any) -> str:
 
 
 def _namespaces(body: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return namespace and name of such functions, by their flat names."""
+    """Map the flat name of each function in a namespace back to (namespace, name)."""
     return {
         _flat(tool["name"], function["name"]): (tool["name"], function["name"])
         for tool in body.get("tools") or ()
@@ -174,7 +174,6 @@ def _message(item: dict[str, Any], place: str) -> Message:
 
 
 def reply(completion: Completion, reply_id: str, model: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of a plain answer."""
     cut = completion.finish == "length"
     prompt, sampled = completion.prompt_tokens, completion.completion_tokens
     return {

@@ -58,7 +58,8 @@ class CallLimits:
 class _Call:
     """A call in progress.
 
-    `after` is the turn that it continues, `new` the messages since then; `joins` means that it extends its chain.
+    `after` is the turn that it continues, `new` the messages since that turn. If `joins` is true it extends the turn's
+    chain, otherwise it begins a chain of its own.
     """
 
     number: int

@@ -47,7 +47,7 @@ class ToolSpec:
 
     @cached_property
     def usage(self) -> str:
-        """What the tool takes, for an agent whose arguments were refused."""
+        """The tool's arguments in one line, shown to an agent whose call had wrong ones."""
         required = self.parameters.get("required", ())
         taken = [
             f"{name} ({_kind(schema)}{'' if name in required else ', optional'})"
@@ -57,7 +57,7 @@ class ToolSpec:
 
     @cached_property
     def example(self) -> str:
-        """Arguments of a right call as JSON text: what must be given, by type."""
+        """Example arguments as JSON text: each required one, with a value of its type."""
         properties = self.parameters.get("properties") or {}
         required = self.parameters.get("required", ())
         return json.dumps({name: _value(name, properties.get(name)) for name in required}, ensure_ascii=False)

@@ -55,8 +55,8 @@ def prepare(config: DictConfig, settings: Settings, renderer: ChatRenderer) -> N
         done = _made(settings, renderer, folder, wanted)
     elif done["wanted"] != wanted:
         raise ConfigError(
-            f"this experiment began with another cold start ({folder / DONE}): give the run a name of its own with "
-            "trainer.experiment_name=NAME, or leave cold_start and the model as they were"
+            f"this experiment has another cold start ({folder / DONE}): start a new experiment with "
+            "trainer.experiment_name=NAME, or restore cold_start and the model"
         )
     with open_dict(config):
         config.actor_rollout_ref.model.path = str(folder / MODEL)
@@ -87,8 +87,8 @@ def _made(settings: Settings, renderer: ChatRenderer, folder: Path, wanted: dict
     if len(kept) < ranks:
         told = ", ".join(f"{count} {why}" for why, count in left_out.items()) or "no line"
         raise ConfigError(
-            f"cold_start.files: {len(kept)} of {len(trajectories)} conversations can be imitated, and {ranks} or more "
-            f"are needed, one a rank (left out: {told})"
+            f"cold_start.files: {len(kept)} of {len(trajectories)} conversations can be imitated, but each of {ranks} "
+            f"ranks needs one (left out: {told})"
         )
     folder.mkdir(parents=True, exist_ok=True)
     write_jsonl(folder / EPISODES, ({"ids": one.ids, "mask": one.mask} for one in kept))
@@ -120,7 +120,8 @@ def _made(settings: Settings, renderer: ChatRenderer, folder: Path, wanted: dict
 
 
 def _demonstrate(settings: Settings, folder: Path) -> list[Path]:
-    """Make the demonstrations of `reference:N`, shared by weight, in processes of their own; return their files."""
+    """Make the demonstrations of `reference:N` and return their files. Each environment gets its share by weight, and a
+    process of its own."""
     trained = [one for one in settings.environments if one.weight > 0] if settings.cold_start.demonstrations else []
     total, left, files = sum(one.weight for one in trained), settings.cold_start.demonstrations, []
     for place, one in enumerate(trained):

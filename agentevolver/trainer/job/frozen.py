@@ -190,7 +190,7 @@ class Checkpoints:
         except ValueError as error:
             raise EngineRefused(f"checkpoint {checkpoint}: {error}") from error
         if difference is not None:
-            raise EngineRefused(f"checkpoint {checkpoint} is of another architecture than {self._start}: {difference}")
+            raise EngineRefused(f"checkpoint {checkpoint} has another architecture than {self._start}: {difference}")
         # No request is in flight here. The prefix cache is reset: its entries belong to the old weights.
         self._loaded = None
         try:
@@ -201,7 +201,7 @@ class Checkpoints:
                 raise  # the caller asks the next server
             raise EngineRefused(f"checkpoint {checkpoint} could not be loaded: {last_line(error)}") from error
         if not forgot:
-            raise EngineRefused(f"checkpoint {checkpoint} was loaded, but vLLM kept the previous one's prefix cache")
+            raise EngineRefused(f"checkpoint {checkpoint} was loaded, but vLLM did not reset its prefix cache")
         logger.info("serves %s", checkpoint)
 
 

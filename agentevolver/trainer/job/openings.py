@@ -73,7 +73,7 @@ async def probe(settings: Settings, tasks: Sequence[Task], renderer: ChatRendere
 
 
 def kinds(tasks: Sequence[Task]) -> list[list[Task]]:
-    """Return the tasks by environment, with and without a goal, and of training and validation."""
+    """Group the tasks by environment, by synthetic or original, and by training or validation."""
     found: dict[tuple[str, bool, bool], list[Task]] = defaultdict(list)
     for task in tasks:
         found[task.env_type, task.open_query, task.is_validation].append(task)
@@ -81,7 +81,7 @@ def kinds(tasks: Sequence[Task]) -> list[list[Task]]:
 
 
 def chosen(kind: Sequence[Task]) -> Sequence[Task]:
-    """Return the tasks of a kind that are always opened, spread over the list."""
+    """Return the tasks of a kind whose openings are probed, spread evenly over the list."""
     return kind[:: max(1, len(kind) // TASKS)][:TASKS]
 
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from agentevolver.config.parts import questionings
+from agentevolver.config.manager_settings import questionings
 from agentevolver.config.schema import Settings
 from agentevolver.llm import LLM, LLMError
 from agentevolver.llm.embeddings import EncoderUnavailable
@@ -89,9 +89,8 @@ async def _make_tasks(settings: Settings, configuration: QuestioningConfiguratio
         existing = existing_tasks(configuration, run.plan)
         if any("origin" not in task.metadata for task in existing):
             raise ConfigError(
-                f"task_manager.train_data_path = {target} has tasks that were made elsewhere: set task_manager.n to 0 "
-                "to train on them, or "
-                "give another path"
+                f"task_manager.train_data_path = {target} holds tasks of another source: set task_manager.n to 0 "
+                "to train on them, or give another path"
             )
         if existing and path.exists() and _is_settled(path, plan, settings):
             logger.info("%d synthetic tasks exist already: %s", len(existing), target)

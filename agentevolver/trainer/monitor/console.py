@@ -144,8 +144,8 @@ class Console:
 
 
 def new_lines(told: dict[str, str], status: Mapping[str, Any]) -> list[str]:
-    """Return warnings and what else a status tells, if they are not in `told` yet, and update `told`. An unreadable
-    status ({}) changes nothing."""
+    """Return the status's texts that are not in `told` yet, warnings marked as such, and store them there. An
+    unreadable status ({}) changes nothing."""
     now = {key: status[key] for key in ("stuck", "warning", "told") if status.get(key)}
     new = [text if key == "told" else f"warning: {text}" for key, text in now.items() if told.get(key) != text]
     if status:
@@ -223,8 +223,8 @@ def validation_lines(
     first: Mapping[str, ValidationResult],
     measured: Mapping[str, Measured] = MappingProxyType({}),
 ) -> list[str]:
-    """Return a validation's table: one line a source, with the change since its first validation, and with the
-    rollouts that did not act or were cut."""
+    """Return a validation as a table: for each source the scores, their change since its first validation, and the
+    number of rollouts that did not act or were cut."""
     unmeasured = [source for source, own in measured.items() if own.unmeasured]
     if not found and not unmeasured:
         return []

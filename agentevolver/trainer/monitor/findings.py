@@ -1,6 +1,7 @@
-"""What a finished run does not show by its figures alone: nothing measured, no signal, cut replies, roles that failed.
+"""Problems of a finished run that its scores do not show: nothing measured, no learning signal, cut replies, failed
+roles.
 
-Read from the run's folder; a record of an earlier release says nothing.
+Read from the run's folder. Keys that an earlier release did not write are skipped.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def nothing_measured(folder: Path) -> str | None:
 
 
 def last_validation(found: Records) -> tuple[int, dict[str, Measured]]:
-    """Return step and counts of the last validation, (0, {}) if there is none."""
+    """Return step and counts (by source) of the last validation; (0, {}) if there is none."""
     each = ((int(record["step"]), measured_of(record)) for record in reversed(found))
     return next(((step, sources) for step, sources in each if sources), (0, {}))
 
@@ -66,7 +67,7 @@ def unmeasured_sources(folder: Path) -> list[str]:
 
 
 def findings(folder: Path) -> list[str]:
-    """Return what a reader of a finished run's summary must know, one sentence each."""
+    """Return the problems, one sentence each."""
     found, told = list(records(folder)), []
     if (problem := nothing_measured(folder)) is not None:
         told.append(problem)
@@ -102,7 +103,7 @@ def _count(found: Records, prefixes: tuple[str, ...], *, exact: bool = False) ->
 
 
 def _reason(folder: Path, record: Mapping[str, Any], counted: Measured) -> str:
-    """Return the problem with its causes from the step's rollouts, or only the counts if they are gone."""
+    """Return the problem with causes from the step's trajectories. If those are gone, return only the counts."""
     path = written(folder / f"step_{record['step']}.jsonl")
     try:
         if path is not None:

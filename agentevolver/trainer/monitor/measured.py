@@ -82,7 +82,7 @@ class Measured:
         return {f"{prefix}{name}": float(getattr(self, name)) for name in COUNTS}
 
     def remark(self) -> str:
-        """Return what a reader must know of the figures beside it, or an empty text."""
+        """Return the counts of rollouts that never began, never acted or were cut as text, "" if there are none."""
         named = {"never began": self.never_began, "never acted": self.never_acted, "cut": self.cut}
         told = ", ".join(f"{count} {name}" for name, count in named.items() if count)
         return f"{told} of {self.rollouts}" if told else ""

@@ -78,7 +78,6 @@ def measured_of(record: Mapping[str, Any]) -> dict[str, Measured]:
 
 
 def measured_rollouts(record: Mapping[str, Any]) -> Measured:
-    """Return the counts of a record's training rollouts."""
     found = Measured.of_metrics(record, "rollout/trajectories", "rollout/")
     # A training rollout that never began has no grade either.
     return replace(found, failed=max(0, found.failed - found.never_began))

@@ -1,4 +1,4 @@
-"""A fork server (*nursery*) that starts Python processes with all heavy imports done (`ray.preload`).
+"""A fork server that starts Python processes with all heavy imports done (`ray.preload`).
 
 It saves 7 to 14 s of CPU time a process. CPU only: a CUDA context does not survive a fork.
 """
@@ -9,18 +9,18 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-SOCKET = "AGENTEVOLVER_NURSERY"
+SOCKET = "AGENTEVOLVER_FORK_SERVER"
 """Environment variable with the fork server's socket; its executable `python` is in the same folder."""
 CLIENT = Path(__file__).with_name("client.py")
 
 
 def executable_of(socket: str | Path) -> Path:
-    """Return the path of the `python` that asks the fork server at this socket."""
+    """Return the `python` whose processes come from the fork server at this socket."""
     return Path(socket).with_name("python")
 
 
 def python_of(env: Mapping[str, str]) -> str:
-    """Return the Python executable for this environment: the fork server's if there is one."""
+    """Return the Python executable for a process with these variables: the fork server's if they name one."""
     return str(executable_of(env[SOCKET])) if SOCKET in env else sys.executable
 
 

@@ -298,7 +298,7 @@ def main() -> None:
     listening.listen(64)
     os.environ.update({name: os.environ.get(name, value) for name, value in VARIABLES.items()})
     code = run(serve(listening, path))
-    # Skip the interpreter's own shutdown, which would tear down the nursery's imports with warnings.
+    # Skip the interpreter's own shutdown, which would tear down the fork server's imports with warnings.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -33,7 +33,7 @@ def without_flags(arguments: list[str]) -> list[str]:
     return rest
 
 
-def is_for_nursery(arguments: list[str]) -> bool:
+def uses_preloaded(arguments: list[str]) -> bool:
     """Whether a process with these arguments (without flags) uses the preloaded modules."""
     if not arguments:
         return False
@@ -71,7 +71,8 @@ def ask(path: str, arguments: list[str]) -> socket.socket:
 
 
 def attend(pid: int, replies: TextIO) -> int:
-    """Forward signals until the process ends. Return its status like `os.waitpid`, or SIGKILL if the server is lost."""
+    """Forward signals until the process ends. Return its status as `os.waitpid` does, or SIGKILL if the server is
+    lost."""
 
     def forward(number: int, _: object) -> None:
         try:
@@ -90,7 +91,7 @@ def main() -> None:
     rest = without_flags(arguments)
     connection = None
     first = ""
-    if is_for_nursery(rest):
+    if uses_preloaded(rest):
         # Blocked until the process that receives them is known.
         signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
         try:
@@ -99,7 +100,7 @@ def main() -> None:
                 replies = connection.makefile("r")
                 first = replies.readline().strip()
                 if not first:
-                    raise ConnectionResetError("the nursery ended, with what it forked")
+                    raise ConnectionResetError("the fork server ended, and with it every process that it forked")
         except OSError:
             connection = None
     if connection is None:

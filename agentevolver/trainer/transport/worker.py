@@ -22,7 +22,7 @@ _VLLM_ROLLOUT = "verl.workers.rollout.vllm_rollout"
 def begin() -> None:
     """The hook that Ray calls in each worker before its first task."""
     close_off()
-    # Outside of the cached `close_off`: forks of a nursery inherit its patches, but the nursery has no secrets.
+    # Outside of the cached `close_off`: forks of a fork server inherit its patches, but the server has no secrets.
     adopt_secrets(LIBRARIES)
 
 

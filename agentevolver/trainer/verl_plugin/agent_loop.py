@@ -24,6 +24,7 @@ from agentevolver.llm import LLM, Role
 from agentevolver.llm.client import PolicySource
 from agentevolver.llm.settings import LLMSettings
 from agentevolver.rollout.agent import Agent, FunctionAgent
+from agentevolver.rollout.agent_attempt import MAX_SAMPLES, AgentAttempts
 from agentevolver.rollout.attempt import TaskGraders
 from agentevolver.rollout.command import CommandAgent
 from agentevolver.rollout.container import ContainerAgent, engine_of
@@ -34,10 +35,9 @@ from agentevolver.rollout.policy import Summariser, VerlEngine, role_summariser
 from agentevolver.rollout.resuming import ResumingEngine
 from agentevolver.rollout.rollout import Rollout, RolloutPolicy, RolloutRunner
 from agentevolver.rollout.rows import group_name, group_place, to_outputs, to_row
-from agentevolver.rollout.served import MAX_SAMPLES, AgentAttempts
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.rollout.tools.formats import tool_format
-from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP, CrewManager
+from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP, WorkerManager
 from agentevolver.types import RowKey, StopReason, Task, Trajectory
 from agentevolver.utils import seeds
 from agentevolver.utils.inflight import BOARD, Waiting, WatchedCalls
@@ -243,7 +243,8 @@ def make_runner(
 
 
 def make_serving(settings: Settings, renderer: ChatRenderer) -> AgentAttempts | None:
-    """Return the player for the user's agent, or None if a flow plays. Raises ConfigError for an unusable function."""
+    """Return what plays rollouts with the user's agent, or None if a flow plays. Raises ConfigError for an unusable
+    function."""
     rollout = settings.rollout
     if not rollout.is_served:
         return None
@@ -350,7 +351,7 @@ class EpisodeWorker(_VerlWorker):
         await self._rows.put(rows, "val" if validate else "train")
 
 
-class EpisodeManager(CrewManager):
+class EpisodeManager(WorkerManager):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(EpisodeWorker)

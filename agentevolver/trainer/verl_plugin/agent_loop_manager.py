@@ -18,7 +18,7 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
 from verl.utils import tensordict_utils as tu
 
 from agentevolver.config.schema import of_verl
-from agentevolver.rollout.crew import Member, RayCluster, RolloutWorkers
+from agentevolver.rollout.workers import Member, RayCluster, RolloutWorkers
 from agentevolver.types import RowKey
 from agentevolver.utils.errors import last_line
 
@@ -30,12 +30,12 @@ GIVEN_UP = "given_up"
 logger = logging.getLogger(__name__)
 
 
-class CrewManager(AgentLoopManagerTQ):
+class WorkerManager(AgentLoopManagerTQ):
     """Manages workers that can be lost and replaced. A group whose workers are lost too often ends as env_error."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._crew = RolloutWorkers(int(self.rollout_config.agent.num_workers), self._start_worker, RayCluster())
+        self._workers = RolloutWorkers(int(self.rollout_config.agent.num_workers), self._start_worker, RayCluster())
         self._max_tries = of_verl(self.config).rollout.max_rollout_tries
         self._pause: dict[str, bool] = {}
         self._losses: Counter[str] = Counter()
@@ -45,15 +45,15 @@ class CrewManager(AgentLoopManagerTQ):
     @property
     def agent_loop_workers(self) -> list[Any]:
         """Handles of the workers that roll out."""
-        return [one.handle for one in (*self._crew.active, *self._crew.retiring)]
+        return [one.handle for one in (*self._workers.active, *self._workers.retiring)]
 
     @property
     def actors(self) -> list[Any]:
         """Handles of all workers, starting ones included."""
-        return [one.handle for one in self._crew.members]
+        return [one.handle for one in self._workers.members]
 
     async def _init_agent_loop_workers(self) -> None:
-        self._crew.begin()
+        self._workers.begin()
 
     def _start_worker(self, node: str) -> Any:
         # A node only for rollouts declares no CPUs to Ray (docs: several nodes).
@@ -68,7 +68,7 @@ class CrewManager(AgentLoopManagerTQ):
         self.look_after(0.0)
         self._arrange()
         self._forget_what_is_done()
-        active = self._crew.active
+        active = self._workers.active
         self._give(zip(active, prompts.chunk(len(active)), strict=False))
 
     def look_after(self, every_s: float = LOOK_S) -> None:
@@ -77,13 +77,13 @@ class CrewManager(AgentLoopManagerTQ):
         if now - self._looked_at < every_s:
             return
         self._looked_at = now
-        while lost := self._crew.lost():
+        while lost := self._workers.lost():
             self._lost += len(lost)
             self._arrange()
             groups = [group for one in lost for batch in one.given for group in open_groups(batch)]
             clear_rows(groups)
             for place, group in enumerate(groups):
-                self._give([(self._crew.active[place % len(self._crew.active)], self._again(group))])
+                self._give([(self._workers.active[place % len(self._workers.active)], self._again(group))])
 
     def pause(self, **pause: bool) -> None:
         self._pause |= pause
@@ -96,7 +96,7 @@ class CrewManager(AgentLoopManagerTQ):
         return {"rollout/lost_workers": float(lost), "rollout/groups_begun_again": float(again)} if lost else {}
 
     def _arrange(self) -> None:
-        for new in self._crew.arrange():
+        for new in self._workers.arrange():
             if self._pause:
                 new.handle.pause.remote(**self._pause)
 
@@ -116,9 +116,9 @@ class CrewManager(AgentLoopManagerTQ):
         return group
 
     def _forget_what_is_done(self) -> None:
-        for member in self._crew.members:
+        for member in self._workers.members:
             member.given = [batch for batch in member.given if open_groups(batch)]
-        self._crew.dismiss(lambda member: not member.given)
+        self._workers.dismiss(lambda member: not member.given)
 
 
 def open_groups(batch: TensorDict) -> list[TensorDict]:
@@ -143,7 +143,7 @@ def _partition(batch: TensorDict) -> str:
 
 
 def _settled(references: Sequence[Any]) -> None:
-    """Wait for calls. The error of a lost worker is left to `look_after`."""
+    """Wait for calls to workers. Lost workers are only logged, because `look_after` replaces them."""
     for reference in references:
         try:
             ray.get(reference)

@@ -26,7 +26,9 @@ def resharded(pieces: Sequence[Any], model: torch.Tensor) -> Any:
     if not isinstance(pieces[0], DTensor):
         return pieces[0]
     if pieces[0].shape != model.shape:
-        raise ValueError(f"the checkpoint holds a tensor of {tuple(pieces[0].shape)} for one of {tuple(model.shape)}")
+        raise ValueError(
+            f"the checkpoint's tensor has the shape {tuple(pieces[0].shape)}, the model's {tuple(model.shape)}"
+        )
     whole = joined(pieces)
     if not isinstance(model, DTensor):
         return whole
@@ -76,8 +78,7 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
         missing = [] if self.is_lora_only_state_dict(saved[0]) else sorted(own.keys() - saved[0].keys())
         if unknown or missing:
             raise ValueError(
-                f"the checkpoint is of another model: it has {unknown[:3]} that this one has not, and lacks "
-                f"{missing[:3]}"
+                f"the checkpoint belongs to another model: unknown here are {unknown[:3]}, missing there {missing[:3]}"
             )
         # In place, tensor by tensor: a second copy of the weights might not fit beside the first.
         with torch.no_grad():

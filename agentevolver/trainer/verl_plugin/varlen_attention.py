@@ -35,7 +35,6 @@ class SequenceBounds:
 
 
 def sequence_bounds(position_ids: torch.Tensor) -> SequenceBounds:
-    """Return the bounds of the sequences packed into `position_ids` [1, tokens]."""
     # Cached on the tensor, so that all layers of a forward pass, and recomputation, synchronise with the device once.
     # The version detects writes to the tensor.
     version = None if position_ids.is_inference() else position_ids._version

@@ -1,7 +1,7 @@
 """Code in an assistant message: all blocks fenced as python, in order, or calls of the tool `appworld`.
 
 The last block may lack its closing fence, because sampling may have stopped there. Text in `<think>` holds no action.
-What cannot be executed becomes a `problem` that the agent reads.
+For what cannot be executed, the agent reads a `problem`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ _PYTHON = frozenset({"python", "py", "python3"})
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Code blocks to execute in order, and what is wrong with the message if there are none
-    or if parts of it cannot be used."""
+    """Code blocks to execute in order, and the problem with the message, if there is one."""
 
     blocks: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
 def parse(message: Message, *, is_simple: bool = False) -> Action:
-    """Return the code of a message. With `is_simple` a text without any fence is code as a whole."""
+    """Return the code of a message. With `is_simple`, a text without a fence is code."""
     if calls := structured_calls(message):
         read = [code_of(call) for call in calls]
         return Action([code for code, _ in read if code], [problem for _, problem in read if problem])
@@ -76,7 +75,7 @@ def _nothing_to_run(text: str, languages: list[str]) -> str:
 
 
 def code_of(call: ToolCall | BadCall) -> tuple[str, str]:
-    """Return the code that a call carries, and what is wrong with the call; one of them is ""."""
+    """Return a call's code ("" if unusable) and the problem ("" if there is none)."""
     if call.name != TOOL_NAME:
         return "", f"There is no tool called {call.name!r}; the only one is {TOOL_NAME!r}."
     code = call.arguments.get("code") if isinstance(call, ToolCall) else None

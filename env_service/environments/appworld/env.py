@@ -129,7 +129,6 @@ class AppworldEnv(BaseEnv):
         text: str,
         params: dict[str, Any] | None,
     ) -> StepResult:
-        """Return the step's result; `text` says why nothing was executed, where nothing was."""
         failed = next((result["output"] for result in results if result["failed"]), None)
         refusal: bool | str = text if not blocks else failed if failed is not None else False
         info = {
@@ -158,8 +157,8 @@ class AppworldEnv(BaseEnv):
         return self._worker
 
     def _execute(self, worker: AppWorldWorker, blocks: list[str], settings: AppworldParams) -> list[dict[str, Any]]:
-        """Return the results of the blocks that were executed;
-        the last one may have failed, timed out, or completed the task."""
+        """Execute the blocks and return their results; only the last one may have failed, timed out or completed the
+        task."""
         deadline = time.monotonic() + settings.timeout_s
         max_chars = max(200, settings.max_output_chars // max(1, len(blocks)))
         results: list[dict[str, Any]] = []
@@ -186,7 +185,7 @@ class AppworldEnv(BaseEnv):
         return f"Not executed, because {reason}"
 
     def _limit(self, settings: AppworldParams) -> list[str]:
-        """End the episode if its interactions are spent; returns what is said of it."""
+        """End the episode if its interactions are used up; return the message about it."""
         if self._stop_reason is not None or self._interactions < settings.max_interactions:
             return []
         self._stop_reason = "max_interactions"
@@ -194,8 +193,8 @@ class AppworldEnv(BaseEnv):
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
         """Grade the saved state: 1 if all checks pass, else 0; 0 without a task. With `sparse` false: (passes -
-        baseline) / (checks - baseline), at least 0, where the baseline passes if the task is called completed at
-        once."""
+        baseline) / (checks - baseline), at least 0. The baseline is the number of checks that pass if the agent only
+        completes the task."""
         if self._folder is None:
             raise ValueError(f"the episode of task {self.task_id!r} has not begun; call get_init_state first")
         if self._settings.is_open_query:

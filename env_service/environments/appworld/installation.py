@@ -26,8 +26,8 @@ _LOCK = "owner.lock"
 
 
 def runtime_folder() -> Path:
-    """Return the folder for sockets, logs and episodes, made for this user alone;
-    raises PermissionError if it is not."""
+    """Return this user's private folder for sockets, logs and episodes; raises PermissionError if others can enter
+    it."""
     root = Path(tempfile.gettempdir()).resolve()
     if len(str(root)) > MAX_ROOT_CHARS:
         root = Path("/tmp")
@@ -41,7 +41,7 @@ def _episodes() -> Path:
 
 
 class EpisodeFolder:
-    """A locked folder; `delete` removes it with all it holds."""
+    """A locked folder of an episode."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(dir=_episodes()))
@@ -49,7 +49,7 @@ class EpisodeFolder:
         fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def delete(self) -> None:
-        """Remove the folder. What cannot be removed is logged and left to `sweep`."""
+        """Remove the folder; a failure is logged and left to `sweep`."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
         if self.path.exists():
@@ -57,7 +57,7 @@ class EpisodeFolder:
 
 
 def sweep() -> int:
-    """Delete the folders of episodes whose process has died; return how many."""
+    """Delete the folders of dead processes; return how many."""
     count = 0
     for folder in _episodes().iterdir():
         try:
@@ -85,8 +85,7 @@ CONFINEMENTS = ("namespaces", "landlock", "none")
 
 
 def confinement() -> str:
-    """Return what keeps an agent's code in (`APPWORLD_CONFINEMENT`, by default namespaces); raises
-    AppworldMisconfigured."""
+    """Return the kind of confinement (`APPWORLD_CONFINEMENT`, default namespaces); raises AppworldMisconfigured."""
     kind = os.environ.get("APPWORLD_CONFINEMENT") or CONFINEMENTS[0]
     if kind not in CONFINEMENTS:
         raise AppworldMisconfigured(f"APPWORLD_CONFINEMENT={kind!r} is unknown; use one of {', '.join(CONFINEMENTS)}")
@@ -94,11 +93,11 @@ def confinement() -> str:
 
 
 class AppworldMisconfigured(RuntimeError):
-    """A variable of the service has a value that means nothing."""
+    """A variable of the service has an invalid value."""
 
 
 class AppworldNotInstalled(RuntimeError):
-    """The venv or the data of AppWorld is missing."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +131,8 @@ class Installation:
         return cls(python.absolute(), root)
 
     def task_ids(self, split: str, difficulty: int | None = None) -> list[str]:
-        """Return the task ids of a data set in the order of its file, or those of one difficulty, without the package's
-        interpreter. Raises ValueError if there is no file."""
+        """Return the task ids of a data set in file order, or those of one difficulty; raises ValueError without the
+        file. Does not start AppWorld."""
         file = self.root / "data" / "datasets" / f"{split}.txt"
         if not file.is_file():
             raise ValueError(f"the data in {self.root / 'data'} has no data set {split!r}")

@@ -124,8 +124,8 @@ def tool_schema() -> dict[str, Any]:
 def opening(
     facts: dict[str, Any], *, is_simple: bool, with_prompt: bool, is_open_query: bool, native: bool = False
 ) -> list[Message]:
-    """Return the opening messages; `facts` is what `Episode.describe` tells of the world. `native` leaves out how to
-    write code into a message."""
+    """Return the opening messages; `facts` come from `Episode.describe`. `native`: without rules for code in
+    messages."""
     question: Message = {"role": "user", "content": EXPLORE if is_open_query else facts["instruction"]}
     if not with_prompt:
         return [question]

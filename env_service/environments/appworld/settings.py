@@ -68,7 +68,7 @@ def split_name(split: str) -> str:
 
 
 def difficulty_of(params: dict[str, Any] | None) -> int | None:
-    """Return the difficulty 1, 2 or 3 that a task list is narrowed to, None for all."""
+    """Return the parameter `difficulty`, 1 to 3, or None."""
     params = params or {}
     for key in params:
         if key != "difficulty":

@@ -49,7 +49,7 @@ class WorkerTimeout(WorkerError):
 
 
 class _ServerGone(Exception):
-    """Nobody serves at the socket."""
+    pass
 
 
 class ForkServerClient:
@@ -73,7 +73,7 @@ class ForkServerClient:
             return cls._shared[installation]
 
     def connect(self) -> socket.socket:
-        """Return a connection that has become a worker; starts the server if need be. Raises WorkerError."""
+        """Return a connection to a new worker, starting the server if needed; raises WorkerError."""
         for _ in range(3):
             with self._lock:
                 try:
@@ -175,8 +175,7 @@ class AppWorldWorker:
     def ask(self, operation: str, timeout_s: float = REPLY_TIMEOUT_S, **fields: Any) -> Any:
         """Return the result of an operation of `worker/session.py`.
 
-        Raises ValueError for what the worker calls a wrong request, WorkerTimeout (the worker is killed), WorkerDied,
-        WorkerError.
+        Raises ValueError for a wrong request, WorkerTimeout (the worker is killed), WorkerDied, WorkerError.
         """
         if not self._is_open:
             raise WorkerDied("the AppWorld worker of this episode has ended")
@@ -220,13 +219,13 @@ class AppWorldWorker:
 
 
 def ask_once(installation: Installation, operation: str, timeout_s: float = REPLY_TIMEOUT_S, **fields: Any) -> Any:
-    """Ask a worker that lives for this one question; raises as `Worker.ask`."""
+    """Ask a new worker one question, then end it; raises as `AppWorldWorker.ask`."""
     with AppWorldWorker(installation) as worker:
         return worker.ask(operation, timeout_s, **fields)
 
 
 def _fingerprint(installation: Installation) -> str:
-    """Name what must be equal for a server to be shared: interpreter, data, and the worker's own code."""
+    """Hash what clients of one server must share: interpreter, data and the worker's code."""
     digest = hashlib.sha256(f"{installation.python}\0{installation.root}".encode())
     for source in (*sorted(_WORKER_FOLDER.glob("*.py")), *sorted(_SANDBOX_FOLDER.glob("*.py"))):
         digest.update(source.read_bytes())
@@ -268,7 +267,7 @@ def _has_ended(sock: socket.socket) -> bool:
 
 
 def _wait_for_end(sock: socket.socket, timeout_s: float) -> bool:
-    """Close our direction and read until the other end closes; return False if it does not in time."""
+    """Shut down our direction and wait for the peer's end; False if it does not come in time."""
     deadline = time.monotonic() + timeout_s
     try:
         sock.shutdown(socket.SHUT_WR)
@@ -284,7 +283,7 @@ def _wait_for_end(sock: socket.socket, timeout_s: float) -> bool:
 
 
 def _read_report(fd: int, deadline: float) -> dict[str, Any]:
-    """Return what the fork server says of its start; empty if it ended or stayed silent."""
+    """Return the fork server's start report; empty if it ended or stayed silent."""
     data = b""
     while (remaining := deadline - time.monotonic()) > 0:
         piece = os.read(fd, 65536) if _is_readable(fd, remaining) else b""

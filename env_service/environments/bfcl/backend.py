@@ -52,7 +52,7 @@ class BfclBackend:
             self._methods.update({method: bound for method, bound in members if not method.startswith("_")})
 
     def call(self, call: BfclCall) -> str:
-        """Execute a call and return its result as the package words it; never raises for what the call asks."""
+        """Execute a call and return its result as the package words it; an error of the API is a result, too."""
         try:
             if call.name in REFUSED_NAMES:
                 raise PermissionError(f"Function call {call.name} is not allowed.")
@@ -89,7 +89,7 @@ class BfclBackend:
 
 
 def is_error(result: str) -> bool:
-    """Whether a call's result says that the call failed: the package's own wording, or an API's object with `error`."""
+    """Whether a call failed: the package's error text, or an object with `error`."""
     if result.startswith("Error during execution:"):
         return True
     try:
@@ -106,9 +106,9 @@ def _public(instance: Any) -> Iterator[tuple[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """Turn a state value into JSON-ready data: folders and files into nested objects, keys into text.
+    """Turn a state into JSON-ready data: folders and files become objects, keys become texts.
 
-    A folder can be copied into itself, so depth and size are bounded; what lies beyond reads "(truncated)".
+    A folder can be copied into itself, so depth and size are bounded; the rest reads "(truncated)".
     """
     return _plain(value, [MAX_SNAPSHOT_VALUES], MAX_SNAPSHOT_DEPTH)
 
@@ -137,13 +137,13 @@ def _plain(value: Any, budget: list[int], depth: int) -> Any:
 
 
 def printable(text: str) -> str:
-    """Return the text with lone surrogates, which JSON can spell but UTF-8 cannot, replaced by question marks."""
+    """Replace lone surrogates, which UTF-8 cannot encode, by question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 @contextmanager
 def _kept(numbers: Any) -> Iterator[None]:
-    """Give back the number precision that `MathAPI` sets for the whole process (mpmath) or thread (decimal)."""
+    """Restore the number precision that `MathAPI` sets for the whole process (mpmath) or thread (decimal)."""
     precision = numbers.prec
     with decimal.localcontext():
         try:
@@ -153,8 +153,7 @@ def _kept(numbers: Any) -> Iterator[None]:
 
 
 def _harmless(call: BfclCall, method: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments, changed where that saves work without changing the result;
-    raise where the work is absurd."""
+    """Return the arguments, reduced where the result stays the same; raise for calls that would compute too long."""
     guard = _GUARDS.get(call.name)
     if guard is None:
         return call.positional, dict(call.arguments)

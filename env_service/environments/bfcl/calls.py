@@ -30,14 +30,14 @@ class BfclCall:
 
 @dataclass(frozen=True)
 class Malformed:
-    """Something that was meant as a call and is none, with the reason for the agent to read."""
+    """An invalid call, with the reason for the agent."""
 
     reason: str
 
 
 def parse_action(action: Mapping[str, Any]) -> list[BfclCall | Malformed]:
-    """Return the calls of an assistant message, in order, of `tool_calls` if there are any; [] if it answers the user.
-    Raises ValueError for another message."""
+    """Return the calls of an assistant message (of `tool_calls` if there are any), or [] if it answers the user. Raises
+    ValueError for another message."""
     if not isinstance(action, Mapping) or action.get("role") != "assistant":
         raise ValueError(f"an action is a message of the role `assistant`; got {str(action)[:200]!r}")
     content, structured = action.get("content"), action.get("tool_calls")
@@ -55,8 +55,8 @@ def too_many(calls: int) -> Malformed:
 
 
 def parse_text(text: str) -> list[BfclCall | Malformed]:
-    """Return the calls in a model's text. Reasoning (up to the last `</think>`, or from an unclosed `<think>` on) is
-    not searched; a tag within a call's JSON is a part of that JSON."""
+    """Return the calls in a model's text outside its reasoning (up to the last `</think>`, or from an unclosed
+    `<think>` on). A tag within a call's JSON belongs to the JSON."""
     found: list[BfclCall | Malformed] = []
     begin = position = 0
     while tag := _TAG.search(text, position):
@@ -77,7 +77,7 @@ def parse_text(text: str) -> list[BfclCall | Malformed]:
 
 
 def _read_block(text: str, start: int) -> tuple[BfclCall | Malformed, int]:
-    """Read one call from behind its opening tag; return it and the position to go on from."""
+    """Read the call after an opening tag; return it and the next position."""
     begin = end_of_blank(text, start)
     try:
         value, end = DECODER.raw_decode(text, begin)
@@ -105,7 +105,7 @@ def _from_object(value: Any) -> BfclCall | Malformed:
 
 
 def of_structured(call: ToolCall | BadCall) -> BfclCall | Malformed:
-    """Return a call of a message's `tool_calls` as the package's APIs are called."""
+    """Convert an entry of `tool_calls` to a call of the package."""
     return Malformed(call.reason) if isinstance(call, BadCall) else BfclCall(call.name, call.arguments)
 
 

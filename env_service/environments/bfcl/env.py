@@ -127,7 +127,6 @@ class BfclEnv(BaseEnv):
         return self._answer(state, calls=readable, malformed=len(found) - readable, refused=refused)
 
     def _read(self, action: Message) -> list[BfclCall | Malformed]:
-        """The message's calls; with native tools those of its `tool_calls` alone, each in its place."""
         if not self._native:
             return parse_action(action)
         calls = structured_calls(action)
@@ -212,18 +211,16 @@ class BfclEnv(BaseEnv):
         return [prompts.native_schema(doc) for doc in self._tools()]
 
     def _state(self) -> dict[str, Any]:
-        """Return the state of the APIs and the last message; what an agent says to its user is prose."""
+        """Return the state of the APIs and the last message; answers are prose."""
         is_finished = self._stop == "finished"
         answer = printable(self._said) if is_finished and self._said is not None else None
         return {"facts": self.snapshot(), "answer": answer, "finished": is_finished, "exact": True, "prose": True}
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state of the APIs by class, as JSON-ready data:
-        equal snapshots are equal states for the package's state check."""
+        """Return the APIs' states by class as JSON-ready data; equal for equal states."""
         return self._agent.snapshot()
 
     def reference_actions(self) -> list[str] | None:
-        """Return the calls of each turn and the message that ends it."""
         if self._open or self._turn or self._steps_this_turn:
             return None
         actions = []
@@ -233,8 +230,7 @@ class BfclEnv(BaseEnv):
         return actions
 
     def _tools(self) -> list[ToolDoc]:
-        """Return what is on offer now: an open query has everything,
-        a task gets held-out functions when their turn comes."""
+        """Return the tools of this turn: all for an open query, else without those of later turns."""
         added = [
             doc
             for turn, docs in sorted(self._task.held_out.items())

@@ -1,8 +1,9 @@
-"""Verdicts: when a turn ends, the package's own checkers compare it with the turn's reference calls.
+"""Verdicts: when a turn ends, the package's checkers compare it with the turn's reference calls.
 
-State check: the public state of every API equals that after the reference calls. Response check: every result of the
-reference calls is among the agent's. Irrelevance check: where something is missing, the agent must not call. An episode
-is solved if each turn passed; without the irrelevance check that is the package's `multi_turn_checker`.
+State check: the APIs' public states equal those after the reference calls. Response check: the agent's results contain
+every result of the reference calls. Irrelevance check: the agent makes no call while a needed function or parameter is
+missing. An episode is solved if each turn passed; without the irrelevance check that is the package's
+`multi_turn_checker`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ IRRELEVANT_CALLS = "multi_turn:irrelevance_error:decoder_success"
 
 @dataclass(frozen=True)
 class BfclVerdict:
-    """What the checkers say of one turn: None, or the package's error type and what differed."""
+    """The checkers' verdict on one turn: None, or the package's error type and the difference."""
 
     error_type: str | None
     detail: str = ""
@@ -79,8 +80,7 @@ class Referee:
     def share(self, irrelevance: bool) -> float:
         """Return the share of turns that passed, in 0..1.
 
-        Turns that were passed by not calling count only beside one that was passed by calling: silence alone earns
-        nothing.
+        Turns that pass without a call count only if another turn passed with calls.
         """
         passed = [verdict for verdict in self.verdicts if verdict.passed(irrelevance)]
         if not any(verdict.expects_calls for verdict in passed):

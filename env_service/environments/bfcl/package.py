@@ -34,10 +34,9 @@ ToolDoc = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class BfclTask:
-    """One multi-turn task: what the user says turn by turn, the tools, the starting state,
-    the reference calls of each turn.
+    """One multi-turn task: the user's message, tools, start state and reference calls of each turn.
 
-    `questions[t]` is None where the turn brings functions (`held_out[t]`) instead of words.
+    `questions[t]` is None where the turn adds functions (`held_out[t]`) instead.
     """
 
     task_id: str
@@ -61,7 +60,7 @@ class BfclTask:
 
 @dataclass(frozen=True)
 class BfclPackage:
-    """What the adapter uses of the package, and its 800 multi-turn tasks in the package's order."""
+    """The used parts of the package, and its 800 multi-turn tasks in its order."""
 
     tasks: Mapping[str, BfclTask]
     classes: Mapping[str, type]
@@ -77,8 +76,8 @@ _loading = threading.Lock()
 
 
 def load_package() -> BfclPackage:
-    """Import the package and read its tasks, once a process (0.6 s, about 50 MB);
-    raise RuntimeError if it is not usable."""
+    """Import the package and read its tasks, once a process (0.6 s, about 50 MB); raise RuntimeError if it is
+    unusable."""
     with _loading:
         return _load()
 
@@ -150,7 +149,7 @@ def _import(name: str) -> Any:
 
 
 def use_checkout() -> None:
-    """Put the folder that `BFCL_ROOT` names on the path; raises RuntimeError if it holds no package."""
+    """Put the folder of `BFCL_ROOT` on the path; raises RuntimeError if it lacks the package."""
     root = os.environ.get(ROOT_VARIABLE)
     if not root:
         return
@@ -163,8 +162,7 @@ def use_checkout() -> None:
 
 @contextmanager
 def project_root() -> Iterator[None]:
-    """Point the package's project root, unless the server's owner did, to a folder that lives as long as the
-    loading."""
+    """During the import, point the package's project root to a temporary folder, unless the operator has set it."""
     variable = "BFCL_PROJECT_ROOT"
     if os.environ.get(variable):
         yield

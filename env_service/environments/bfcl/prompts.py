@@ -37,7 +37,7 @@ _TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 
 
 def system_prompt(tools: Sequence[ToolDoc], *, native: bool) -> str:
-    """Return the system message; the chat template lists native tools and says how to call them."""
+    """Return the system message; native tools are left to the chat template."""
     example = example_call(tools, native=native)
     if native:
         return _NATIVE_SYSTEM.format(example=example) + _TURNS
@@ -75,7 +75,7 @@ def malformed_result(reason: str, example: str) -> str:
 
 
 def tool_schema(doc: ToolDoc) -> dict[str, Any]:
-    """Turn the package's document of a function into a standard tool schema (its `response` part is left out)."""
+    """Convert a function's document of the package to a tool schema, without its `response`."""
     function = {
         "name": doc["name"],
         "description": doc["description"].strip(),
@@ -98,8 +98,7 @@ def _tools_block(tools: Iterable[ToolDoc]) -> str:
 
 
 def _json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Translate the package's type names; walk only where a schema can hold schemas,
-    so that a property named `type` survives."""
+    """Translate the package's type names. Only places for schemas are visited, so a property named `type` stays."""
     result = dict(schema)
     if isinstance(kind := result.get("type"), str):
         result["type"] = _TYPES.get(kind, kind)

@@ -35,8 +35,8 @@ _MODEL = "any"
 
 @dataclass(frozen=True, slots=True)
 class SingleTurnTask:
-    """A request: what is said before it (`system`, may be ""), what is asked, the functions offered, and for each call
-    of the answer the values that each parameter may have ("" among them: it may be left out)."""
+    """A request: system text (may be ""), question, functions, and for each call of the answer the allowed values of
+    each parameter ("" among them: it may be omitted)."""
 
     task_id: str
     category: str
@@ -86,10 +86,8 @@ def single_turn_tasks() -> Mapping[str, SingleTurnTask]:
 
 
 def is_right(task: SingleTurnTask, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> bool:
-    """Whether calls, as (function, arguments), answer a task: what the package's AST checker says.
-
-    One that it cannot read, an argument that has another shape than it expects, is wrong.
-    """
+    """Whether calls (function, arguments) answer a task by the package's AST checker. A checker's exception means
+    no."""
     checker = _checker()
     made = [{name.replace(".", "_"): dict(arguments)} for name, arguments in calls]
     try:
@@ -115,9 +113,9 @@ def share_right(task: SingleTurnTask, calls: Sequence[tuple[str, Mapping[str, An
 
 
 def reference_calls(task: SingleTurnTask) -> list[tuple[str, dict[str, Any]]]:
-    """Return calls that answer a task: the first possible value of each parameter that may not be left out.
+    """Return calls that answer a task, with the first allowed value of each required parameter.
 
-    A few answers of the package are none by its own checker: `is_right` tells.
+    The package's checker refuses a few of its own answers: see `is_right`.
     """
     required = {doc["name"]: set(doc["parameters"].get("required", ())) for doc in task.functions}
     return [
@@ -157,8 +155,8 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 @cache
 def _checker() -> Any:
-    """Import the package's checker. It looks one flag up in a table whose module imports the SDK of every vendor, so a
-    table of our own stands there meanwhile, in which names of functions have no dots."""
+    """Import the package's checker. The checker's table of models would import every vendor's SDK, so a table of our
+    own, with a flag that keeps dots out of function names, replaces it during the import."""
     _data()
     table = "bfcl_eval.constants.model_config"
     before, stand_in = sys.modules.get(table), ModuleType(table)

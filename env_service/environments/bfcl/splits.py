@@ -1,7 +1,7 @@
 """Splits of the tasks, by scenario.
 
-Base_k, long_context_k, miss_func_k and miss_param_k tell one story, so a hash of k decides the split, for all
-categories. AgentEvolver's cut (each category in half, in file order) is there for comparison; it has no third part.
+Base_k, long_context_k, miss_func_k and miss_param_k share one scenario, so a hash of k decides the split of all four.
+AgentEvolver's split (half of each category, in file order) is there for comparison; it has two parts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from env_service.environments.bfcl.package import CATEGORIES, BfclTask
 
 
 def check_names(params: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    """Raise ValueError if `params` holds a name that `where` does not know."""
+    """Raise ValueError for a name in `params` that is unknown to `where`."""
     names = list(known)
     for name in params:
         if name not in names:

@@ -35,7 +35,7 @@ WHAT_TO_CALL = "call the tool calc, or write answer A"
 
 
 def parse(text: str) -> Action:
-    """Read a message: `calc 3 f 4` or `answer 9`, and nothing else but a thought in <think> tags before it."""
+    """Read a message: `calc 3 f 4` or `answer 9`, alone or after a thought in <think> tags."""
     match _THINK.sub("", text).split():
         case ["calc", first, operator, second]:
             return _call(first, operator, second)

@@ -131,7 +131,7 @@ class CalcEnv(BaseEnv):
         }
 
     def _take(self, asked: Action) -> tuple[str, bool]:
-        """Carry an action out as one step; returns the observation, and whether it was refused."""
+        """Carry out one action; returns the observation, and whether it was refused."""
         self._steps += 1
         match asked:
             case CalcCall(first, operator, second):
@@ -177,8 +177,7 @@ class CalcEnv(BaseEnv):
         return [{"role": "user", "content": self._answer}], False
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Return 1 if the answer that ended the episode is right, else 0. Only an answer given to `step` counts; 0
-        without a task, or where nobody knows the answer."""
+        """Return 1 if the answer given to `step` is right, else 0; 0 without a task or a known answer."""
         chosen = self._settings.updated(params)
         if self._answer is None or chosen.is_open_query or chosen.reference or self._problem.answer is None:
             return 0.0
@@ -186,7 +185,7 @@ class CalcEnv(BaseEnv):
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the tool's schema under `tools`, or with `what` "state" the state (`base.StateInfo`). Its facts count
-        the calls, but of an open query, whose task may be solved in any number of calls."""
+        the calls, except in an open query."""
         options = dict(params or {})
         what = options.pop("what", "tools")
         if options or what not in ("tools", "state"):
@@ -197,7 +196,6 @@ class CalcEnv(BaseEnv):
         return {"facts": facts, "answer": self._answer, "finished": self._answer is not None, "exact": True}
 
     def reference_actions(self) -> list[str] | None:
-        """Return the calls that work the question out, and the answer."""
         if self._steps or self._problem.answer is None or self._settings.is_open_query:
             return None
         steps = solution(parse_question(self._problem.question))

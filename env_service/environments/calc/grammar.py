@@ -1,8 +1,8 @@
 """Questions of calc and their answers.
 
 A question is a family and a chain: `left 3 f 4 g 7` is (3 f 4) g 7, `right 3 f 4 g 7` is 3 f (4 g 7). An operator is a
-table of 10 x 10 digits that only the calculator knows. Each row and column holds every digit once, so that one wrong
-number on the way is a wrong answer.
+table of 10 x 10 digits that only the calculator knows. Each row and column holds every digit once, so a wrong
+intermediate result always gives a wrong answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MIN_OPERANDS, MAX_OPERANDS = 2, 8
 
 
 class QuestionError(ValueError):
-    """A text is no question; the message says where it goes wrong."""
+    """A text is no question; the message names the place."""
 
 
 class ExpressionStep(NamedTuple):
@@ -48,7 +48,7 @@ class CalcQuestion:
 
 
 def apply(operator: str, first: int, second: int) -> int:
-    """Return what the calculator says of two digits; raises KeyError or IndexError for what is no operator or digit."""
+    """Return the calculator's result; raises KeyError or IndexError for an unknown operator or digit."""
     return _TABLES[operator][first][second]
 
 
@@ -71,7 +71,7 @@ def parse_question(text: str) -> CalcQuestion:
 
 
 def solution(question: CalcQuestion) -> list[ExpressionStep]:
-    """Return the calls that work a question out, in their order; the last one's value is the answer."""
+    """Return the calls that solve a question, in order; the last result is the answer."""
     operands, operators = list(question.operands), list(question.operators)
     steps: list[ExpressionStep] = []
     while operators:

@@ -1,5 +1,5 @@
-"""Prompts of the agent before its first call: as little as can be, since a seed policy pays for every token, or with
-`verbose` the rules that a language model needs."""
+"""Prompts of the agent before its first call: minimal for a seed policy, or with `verbose` the full rules for a
+language model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EXPLORE = "You have no task. Find out what the operators do, then write `answer
 
 
 def opening(question: str | None, *, verbose: bool, native: bool) -> list[Message]:
-    """The two opening messages; the user's is the question and nothing else, or a call to explore if there is none."""
+    """Return the two opening messages; the user's is only the question, or a call to explore."""
     system = SYSTEM
     if verbose:
         system = f"{_RULES.format(operators=', '.join(OPERATORS))}\n{_how(native)}"

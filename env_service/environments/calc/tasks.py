@@ -1,7 +1,6 @@
-"""Tasks and splits of calc: an id is `left.5.00012`, family, operands and number.
+"""Tasks and splits of calc: an id is `left.5.00012`: family, number of operands, number.
 
-The questions of a family and level are drawn once, all different; the first numbers are dev's, then come test's and
-train's, so that no question is in two splits.
+The distinct questions of a family and level are drawn in one order: dev gets the first numbers, then test, then train.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Builds a catalogue: `python -m env_service.environments.catalogue.build`.
 
-Takes the tools of every source that is installed, names those that are not, encodes them, and writes the folder.
+Reads the tools of every installed source, lists the missing sources, encodes the tools, and writes the folder.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ def build(
     appworld_python: Path = APPWORLD_PYTHON,
     servers: Path = MCP_SERVERS,
 ) -> dict[str, int]:
-    """Write the catalogue of some sources to a folder and return how many tools each gave; says on stderr what is
-    missing.
+    """Write a catalogue of some sources and return the number of tools of each; missing sources are named on stderr.
 
     Raises:
         EncoderUnavailable: the encoder cannot be loaded.

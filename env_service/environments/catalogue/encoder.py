@@ -32,8 +32,7 @@ def query_encoder(kind: str) -> CachedEncoder:
 
 
 def encoder_named(name: str) -> CachedEncoder:
-    """Return what encodes queries for a catalogue that an encoder made; raises CatalogueNotBuilt if it is none of
-    ours."""
+    """Return the encoder of this name for queries; raises CatalogueNotBuilt for an unknown name."""
     for kind in KINDS:
         if encoder(kind).name == name:
             return query_encoder(kind)

@@ -57,16 +57,16 @@ _LONGEST_QUERY = 500
 class CatalogueParams:
     """Parameters of `create`.
 
-    - `native_tools`: calls come in `tool_calls`; `info.tools` of a step holds what was loaded, too.
+    - `native_tools`: calls come in `tool_calls`; a step's `info.tools` includes the loaded tools.
     - `is_open_query`: no task: explore the catalogue; not graded.
-    - `search`: whether `search_tools` and `load_tool` are offered; without them there is what is loaded at the start.
-    - `preload`: tools that are loaded from the start, those nearest to the request.
-    - `results`: tools that a search names.
-    - `max_steps`: calls that an episode may take; 0 for the reference's, two for each of its tools, and `slack`.
+    - `search`: offer `search_tools` and `load_tool`; otherwise only the preloaded tools exist.
+    - `preload`: number of tools, nearest to the request, that are loaded from the start.
+    - `results`: number of tools in a search result.
+    - `max_steps`: limit of calls; 0: the reference's calls, two for each of its tools, and `slack`.
     - `slack`: see `max_steps`.
     - `syntax`: json: calls in `<tool_call>` tags; compact: a line `TOOL WORDS`, for PocketWorld's tasks and policies
         that are too small for JSON.
-    - `learn`: whether a success counts for later searches, and earlier ones for this one's (`learned.py`).
+    - `learn`: let successes of earlier episodes improve the search, and record this one's (`learned.py`).
     """
 
     native_tools: bool = False
@@ -81,7 +81,7 @@ class CatalogueParams:
 
 
 class CatalogueEnv(BaseEnv):
-    """One request and all the tools there are; see `CatalogueParams`. Ids are `pocket.ID` and `bfcl.ID`."""
+    """One request and the whole catalogue; see `CatalogueParams`. Ids are `pocket.ID` and `bfcl.ID`."""
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
     call_timeout_s: ClassVar[float] = 60.0
@@ -194,7 +194,7 @@ class CatalogueEnv(BaseEnv):
         return {"state": state, "reward": self.evaluate() if is_over else 0.0, "is_terminated": is_over, "info": info}
 
     def _answered(self, action: Message, content: str) -> tuple[list[Message], bool | str]:
-        """Carry out calls in JSON; returns the observation, and whether or why one was refused."""
+        """Carry out calls in JSON; returns the observation, and the refusal or whether one was refused."""
         is_native = self._settings.native_tools
         calls = structured_calls(action) or ([] if is_native else tagged_calls(after_thoughts(content)))
         if not calls:
@@ -286,7 +286,7 @@ class CatalogueEnv(BaseEnv):
         return self._by_name[name]
 
     def _callable(self, name: str) -> CatalogueTool:
-        """Return a loaded tool of this task's world; raises Refused."""
+        """Return a loaded tool of this task's world; raises ActionRefused."""
         if self._world.source == "pocket" and name == DOC.name:
             return DOC
         tool = self._loaded.get(name)
@@ -313,13 +313,11 @@ class CatalogueEnv(BaseEnv):
             learned.close()
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade as the task's world does, 0 or 1; with `sparse` false the share that is right. An open query scores
-        0."""
+        """Grade by the task's world: 0 or 1, with `sparse` false the share that is right; 0 for an open query."""
         sparse = read_flags(params, {"sparse": True})["sparse"]
         return 0.0 if self._settings.is_open_query else self._world.evaluate(sparse=sparse)
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return `params["what"]`: "tools" (default) or "state" (`base.StateInfo`)."""
         asked = dict(params or {})
         what = asked.pop("what", "tools")
         if asked or what not in ("tools", "state"):
@@ -331,7 +329,7 @@ class CatalogueEnv(BaseEnv):
         return {"tools": self.tools()}
 
     def reference_actions(self) -> list[str] | None:
-        """Return the reference, each tool searched by its name and loaded."""
+        """Return the reference, with a search by name and a load before each tool's first call."""
         if self._steps or self._stop or self._settings.is_open_query:
             return None
         there = {(tool.source, tool.name_there): tool.name for tool in self._by_name.values()}
@@ -383,7 +381,6 @@ def _text_argument(call: ToolCall, name: str) -> str:
 
 
 def _answer_of(content: str) -> str:
-    """Return what follows the last `Answer:` of a message, "" if there is none."""
     said = content.rpartition("</think>")[2]
     _, mark, answer = said.rpartition("Answer:")
     return answer.strip() if mark else ""

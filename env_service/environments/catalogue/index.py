@@ -1,8 +1,7 @@
-"""Search in a catalogue: the tools whose vectors are nearest to that of a query.
+"""Search in a catalogue: the tools whose vectors are nearest to the query's.
 
 A tool's vector is the mean of its whole text, its name and its description, weighted 2, 1, 1. Queries of solved
-episodes that led to a tool count as further texts of it: their cosine, times `LEARNED`, replaces the tool's own where
-it is larger.
+episodes count as further texts of the tool that they led to: their cosine times `LEARNED` is used if it is larger.
 """
 
 from __future__ import annotations
@@ -34,5 +33,5 @@ def scores(vectors: Vectors, query: Vectors, past: Vectors | None = None, places
 
 
 def best(found: Vectors, k: int) -> list[int]:
-    """Return the places of the `k` highest scores, the highest first; of equal ones the first."""
+    """Return the indices of the `k` highest scores, highest first; ties in order."""
     return [int(place) for place in np.argsort(-found, kind="stable")[:k]]

@@ -1,6 +1,6 @@
-"""Experience of a catalogue, learnt from success: which query led to which tool in episodes that were solved.
+"""Learnt associations of a catalogue: which query led to which tool in solved episodes.
 
-A file of SQLite beside the catalogue, shared by all processes of the service. Off unless an instance asks for it.
+An SQLite file beside the catalogue, shared by all processes of the service. Used only by instances with `learn`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ _SCHEMA = (
 
 
 def learned_file() -> Path:
-    """Return the file that `CATALOGUE_LEARNED` names, else `learned.sqlite` in the catalogue's folder."""
     return Path(os.environ.get(FILE_VARIABLE) or default_folder() / "learned.sqlite")
 
 
 class Learned:
-    """Successes by (query, tool), with how often; at most `MOST` pairs, further ones are not taken."""
+    """Counts of successes by (query, tool), at most `MOST` pairs."""
 
     def __init__(self, path: Path) -> None:
-        """Open or make the file; raises RuntimeError if it is something else."""
+        """Open or create the file; raises RuntimeError for another kind of file."""
         try:
             self._file = open_shared(path, _SCHEMA)
         except (sqlite3.Error, OSError) as error:

@@ -29,8 +29,8 @@ _TOOLS = "# Tools\n\nYou can call these functions:\n<tools>\n{tools}\n</tools>\n
 
 
 def system_prompt(count: int, system: str, tools: Sequence[dict[str, Any]], *, search: bool, native: bool) -> str:
-    """Return the system message: what is loaded and how to call it (not for native tools), the rules, and what the
-    task's world says."""
+    """Return the system message: loaded tools and call syntax (not for native tools), the rules, and the world's
+    text."""
     listing = "" if native else _TOOLS.format(tools="\n".join(map(_line, tools)), how=HOW_TO_CALL)
     how = _SEARCH_RULES.format(count=count) if search else _NO_SEARCH
     return f"{listing}{how}\n{_RULES}\n\n{system}".rstrip()
@@ -62,7 +62,7 @@ def _one_text(name: str, description: str, key: str, about: str) -> dict[str, An
 
 
 def compact_usage(tool: CatalogueTool) -> str:
-    """Return how a tool is called in the compact syntax: `use bank_pay NAME AMOUNT`."""
+    """Return a tool's usage in the compact syntax: `use bank_pay NAME AMOUNT`."""
     return " ".join(["use", tool.name, *(name.upper() for name in tool.parameters.get("properties", {}))])
 
 

@@ -1,7 +1,7 @@
 """Sources of a catalogue's tools: PocketWorld, BFCL's functions, AppWorld's APIs, and MCP servers.
 
-Each source returns tools under their own names; `merged` gives them names that no two share. A source whose package is
-not there raises `Missing`, and the catalogue says so.
+Each source returns tools under its own names; `merged` makes the names unique. If a source's package is missing,
+`Missing` is raised, which the catalogue records.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ print(json.dumps({app: dict(apis) for app, apis in ApiDocCollection.build().item
 
 
 class Missing(RuntimeError):
-    """A source is not installed; says what would install it."""
+    """A source is not installed; the message says how to install it."""
 
 
 def merged(sources: Iterable[Iterable[CatalogueTool]]) -> list[CatalogueTool]:
@@ -47,7 +47,7 @@ def merged(sources: Iterable[Iterable[CatalogueTool]]) -> list[CatalogueTool]:
 
 
 def pocket() -> Iterator[CatalogueTool]:
-    """Tools of PocketWorld, but for `done` and `doc`, which an episode always has."""
+    """Tools of PocketWorld, without `done` and `doc`, which every episode has."""
     for tool in TOOLS.values():
         if tool.name in ("done", "doc"):
             continue
@@ -56,8 +56,8 @@ def pocket() -> Iterator[CatalogueTool]:
 
 
 def bfcl() -> Iterator[CatalogueTool]:
-    """Functions of BFCL's single-turn tasks and of its multi-turn APIs; of those with one name the one that most tasks
-    offer. Raises Missing."""
+    """Functions of BFCL's single-turn tasks and multi-turn APIs; of equal names the one in most tasks. Raises
+    Missing."""
     try:
         offered = Counter(json.dumps(doc, sort_keys=True) for file in ALL_FILES for doc in functions(file))
         of_apis = [json.dumps(doc, sort_keys=True) for doc in multi_turn_functions()]
@@ -74,7 +74,7 @@ def bfcl() -> Iterator[CatalogueTool]:
 
 
 def json_schema(value: Any) -> Any:
-    """Return a schema in BFCL's dialect (`dict`, `float`, `tuple`, `any`) as JSON schema."""
+    """Convert a schema with BFCL's types (`dict`, `float`, `tuple`, `any`) to JSON schema."""
     if isinstance(value, list):
         return [json_schema(item) for item in value]
     if not isinstance(value, dict):
@@ -121,8 +121,7 @@ def _of_appworld(doc: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mcp(config: Path) -> Iterator[CatalogueTool]:
-    """Tools of the MCP servers that a configuration names (`mcp_tools/README.md`), each started once and asked; raises
-    Missing."""
+    """Tools of the MCP servers in a configuration (`mcp_tools/README.md`), each started once; raises Missing."""
     try:
         from env_service.environments.mcp_tools.config import McpConfigError, load_config
         from env_service.environments.mcp_tools.env import connects_of

@@ -1,7 +1,7 @@
 """The tools of a catalogue as data, and its folder.
 
-The folder holds `tools.jsonl`, `vectors.npy` (a unit vector a tool, float32, in the same order) and `facts.json` (the
-encoder's name, tools by source, missing sources).
+The folder holds `tools.jsonl`, `vectors.npy` (one unit vector a tool, float32, same order) and `facts.json` (encoder,
+tools by source, missing sources).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _LONGEST_TEXT = 900
 
 
 class CatalogueNotBuilt(RuntimeError):
-    """There is no catalogue in the folder, or one that cannot be read."""
+    """The folder holds no readable catalogue."""
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogueTool:
-    """A tool: its name as chat APIs take it, its name in its world, that world, what it does, its JSON schema."""
+    """A tool: name for chat APIs, name in its world, world, description, JSON schema."""
 
     name: str
     name_there: str
@@ -77,7 +77,6 @@ def fit_name(name: str, taken: Iterable[str] = ()) -> str:
 
 
 def default_folder() -> Path:
-    """Return the folder that `CATALOGUE_FOLDER` names, else the one in the user's cache."""
     return Path(os.environ.get(FOLDER_VARIABLE) or Path.home() / ".cache" / "agentevolver" / "catalogue")
 
 
@@ -94,7 +93,7 @@ def write_catalogue(
 
 
 def load_catalogue(folder: Path | None = None) -> Catalogue:
-    """Return the catalogue of a folder, read once a process; raises CatalogueNotBuilt."""
+    """Return a folder's catalogue, read once a process; raises CatalogueNotBuilt."""
     return _load(folder or default_folder())
 
 

@@ -34,12 +34,12 @@ _BFCL_SHARES = (("train", 0.6), ("dev", 0.7), ("test", 1.0))
 
 
 class ActionRefused(Exception):
-    """A call that was not carried out; the text is for the agent."""
+    """A refused call; the message is for the agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogueStep:
-    """A call of a reference solution: the tool as its world names it, and its arguments."""
+    """A reference call: the tool's name in its world, and its arguments."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -51,22 +51,22 @@ class CatalogueWorld(Protocol):
     query: str
 
     def call(self, tool: CatalogueTool, arguments: Mapping[str, Any]) -> str:
-        """Carry out a call of one of this world's tools; raises Refused."""
+        """Carry out a call of one of this world's tools; raises ActionRefused."""
 
     def finish(self, answer: str) -> None:
         """Take the answer that ends the episode."""
 
     def evaluate(self, *, sparse: bool) -> float:
-        """Grade what was done, 0..1."""
+        """Return the grade, 0..1."""
 
     def facts(self) -> dict[str, Any]:
-        """Return what a task may change."""
+        """Return the facts that a task may change."""
 
     def solution(self) -> list[CatalogueStep]:
-        """Return the reference: calls of the catalogue's tools, and of those that are always there."""
+        """Return the reference's calls."""
 
     def answer(self) -> str:
-        """Return the reference's answer, "" if the task asks for none."""
+        """Return the reference's answer, "" if none is asked for."""
 
 
 class PocketTask:
@@ -81,7 +81,6 @@ class PocketTask:
         self.query = self._task.query
 
     def call(self, tool: CatalogueTool, arguments: Mapping[str, Any]) -> str:
-        """Carry out a call in the world; raises Refused."""
         try:
             call = call_of(ToolCall(tool.name_there, dict(arguments)), "call a tool")
             return undotted(self._world.carry_out(call))
@@ -89,7 +88,7 @@ class PocketTask:
             raise ActionRefused(undotted(f"err {error}")) from error
 
     def call_compact(self, tool: str, words: tuple[str, ...]) -> str:
-        """Carry out a call whose arguments are in their order; raises Refused."""
+        """Carry out a call with positional arguments; raises ActionRefused."""
         try:
             return undotted(self._world.carry_out(PocketCall(tool, words)))
         except CallError as error:
@@ -105,7 +104,6 @@ class PocketTask:
         return {" ".join(map(str, key)): value for key, value in sorted(self._world.tables.facts().items(), key=str)}
 
     def solution(self) -> list[CatalogueStep]:
-        """Return the reference's calls without `done`."""
         return [
             CatalogueStep(call.tool, dict(zip(self._keys(call), call.args, strict=False)))
             for call in self._task.solution
@@ -120,7 +118,7 @@ class PocketTask:
 
 
 class CatalogueBfclTask:
-    """A single-turn task of BFCL. Its calls are written down: the functions do nothing."""
+    """A single-turn task of BFCL. Its calls are recorded; the functions do nothing."""
 
     source = "bfcl"
 
@@ -134,7 +132,7 @@ class CatalogueBfclTask:
         self.query = self._task.question
 
     def call(self, tool: CatalogueTool, arguments: Mapping[str, Any]) -> str:
-        """Write a call down; raises Refused if a parameter is missing or unknown."""
+        """Record a call; raises ActionRefused if a parameter is missing or unknown."""
         known, required = tool.parameters.get("properties", {}), tool.parameters.get("required", [])
         if missing := [name for name in required if name not in arguments]:
             raise ActionRefused(f"Error: {tool.name} needs {', '.join(missing)}.")
@@ -146,10 +144,10 @@ class CatalogueBfclTask:
         return "Done: the call is written down; it gives no result."
 
     def finish(self, answer: str) -> None:
-        """Nothing is asked of the answer."""
+        """BFCL's tasks do not grade the answer."""
 
     def evaluate(self, *, sparse: bool) -> float:
-        """Grade the calls by the package's checker; dense: the share of the answer's calls that were made."""
+        """Grade by the package's checker; dense: the share of expected calls that were made."""
         return float(is_right(self._task, self._calls)) if sparse else share_right(self._task, self._calls)
 
     def facts(self) -> dict[str, Any]:
@@ -163,7 +161,6 @@ class CatalogueBfclTask:
 
 
 def make_world(task_id: str) -> PocketTask | CatalogueBfclTask:
-    """Return the world of a task id `WORLD.ID`, in its start state."""
     world, _, name = task_id.partition(".")
     if world == "pocket":
         return PocketTask(name)
@@ -177,15 +174,15 @@ def pocket_tools(task: WorldTask) -> set[str]:
 
 
 def pocket_ids(split: str, levels: tuple[int, ...], n: int | None) -> list[str]:
-    """Return ids of PocketWorld's split whose reference needs 1 to 3 tools of the catalogue."""
+    """Return PocketWorld's ids whose reference uses 1 to 3 tools of the catalogue."""
     ids = task_ids(split, None, levels or LEVELS)
     fit = [f"pocket.{name}" for name in ids if 1 <= len(pocket_tools(make_task(name))) <= MOST_TOOLS]
     return fit[:n]
 
 
 def bfcl_ids(split: str, tools: Mapping[str, CatalogueTool], n: int | None) -> list[str]:
-    """Return ids of BFCL's tasks whose answer calls 1 to 3 functions that the catalogue has as the task documents them;
-    raises ValueError, RuntimeError without the package."""
+    """Return BFCL's ids whose answer calls 1 to 3 functions, all in the catalogue with the task's own schema; raises
+    ValueError, RuntimeError without the package."""
     if split not in dict(_BFCL_SHARES):
         raise ValueError(f"unknown split {split!r}; bfcl's tasks here have: {', '.join(dict(_BFCL_SHARES))}")
     there = {tool.name_there: tool for tool in tools.values() if tool.source == "bfcl"}
@@ -209,6 +206,6 @@ def _documented(name: str, there: Mapping[str, CatalogueTool]) -> bool:
 
 
 def _split_of(name: str) -> str:
-    """Return the split of a BFCL task: 60, 10 and 30 in a hundred by a fixed hash of its id."""
+    """Return a BFCL task's split: 60, 10 and 30 per cent by a hash of its id."""
     place = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") / 2**32
     return next(split for split, until in _BFCL_SHARES if place < until)

@@ -26,7 +26,7 @@ class GymnasiumFormat(PlainFormat):
         return found[1].strip() if found is not None else None
 
     def action_of_call(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """The one argument of a call names the action; a call without arguments is the action of its name."""
+        """A call's only argument is the action; without arguments, the call's name is."""
         values = list(arguments.values())
         if len(values) > 1:
             return None

@@ -1,10 +1,10 @@
 """Gymnasium worlds as text episodes: one message, one action.
 
-A message without an action costs a step of the agent, not of the world. An episode without a goal also ends with
-`action: done [ANSWER]`. With native tools an action is a call of `act`, and that end a call of `done`. To serve other
-worlds, subclass with `worlds` of your own and start the service with `--env-module NAME=package.module:Class`.
+A message without an action uses up one of the agent's steps, but the world does not move. An episode without a goal
+also ends with `action: done [ANSWER]`. With native tools, actions are calls of `act`, and that end is a call of `done`.
+For other worlds, subclass with your own `worlds` and start the service with `--env-module NAME=package.module:Class`.
 
-A task id is `<environment id>:seed=<number>`. Seeds that start the same task count once, and a hash of the start
+A task id is `<environment id>:seed=<number>`. Of seeds with the same start only one is used; a hash of the start
 decides the split.
 """
 
@@ -188,7 +188,7 @@ class GymnasiumEnv(BaseEnv):
         )
 
     def _take(self, asked: int | str | ActionError | _Farewell) -> tuple[str, bool, float]:
-        """Take an action as one step of the agent; returns what it sees, whether it was refused, and the reward."""
+        """Take one step of the agent; returns the observation, whether the action was refused, and the reward."""
         self._steps += 1
         reward, told = 0.0, ""
         if isinstance(asked, ActionError):
@@ -225,8 +225,8 @@ class GymnasiumEnv(BaseEnv):
         }
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Return 1.0 for a success, else 0.0; with `sparse=False` the share of the way to the goal, where the world
-        knows the way. An open query scores 0.0."""
+        """Return 1.0 for a success, else 0.0; with `sparse=False` the progress to the goal, if the world measures it;
+        0.0 for an open query."""
         options = dict(params or {})
         sparse = options.pop("sparse", True)
         if options or not isinstance(sparse, bool):
@@ -266,8 +266,8 @@ class GymnasiumEnv(BaseEnv):
         return [tool_call(ACT, {"action": name}) if self._native else f"action: {name}" for name in names]
 
     def _is_finished(self) -> bool:
-        """Whether the agent said that it is done or the world ended with a success;
-        a fall into a hole ends an episode, too."""
+        """Whether the agent called `done` or the world was solved; other ends, such as a fall into a hole, do not
+        count."""
         if self._stop != "finished":
             return False
         return self._said is not None or self._world.solved(self._env, self._rewards, self._terminated)
@@ -287,8 +287,7 @@ class GymnasiumEnv(BaseEnv):
 
     @classmethod
     def get_query_list(cls, split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the task ids of train, val or test; `params["worlds"]` picks worlds.
-        A class method, to see a subclass's worlds."""
+        """Return the task ids of train, val or test, of the worlds in `params["worlds"]`."""
         return task_ids(split, params, cls.worlds)
 
 
@@ -301,7 +300,6 @@ _CREATE_PARAMS = ("is_open_query", "max_steps", "native_tools")
 
 
 def _read_params(params: Mapping[str, Any]) -> tuple[bool, int | None, bool]:
-    """Return `is_open_query`, `max_steps` and `native_tools`."""
     flags = {name: params.get(name, False) for name in ("is_open_query", "native_tools")}
     max_steps = params.get("max_steps")
     unknown = sorted(set(params) - set(_CREATE_PARAMS))

@@ -1,7 +1,7 @@
 """FrozenLake on seeded maps without slipping, and Taxi.
 
-Both are deterministic, so that a breadth-first search over the transition table (`P`) gives the step limit and the
-progress, and proves that every task can be solved.
+Both are deterministic: a breadth-first search over the transition table (`P`) gives step limit and progress, and proves
+that every task can be solved.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from env_service.environments.gymnasium.world import World, gymnasium_module
 
 
 def shortest_plan(table: Any, start: int) -> list[int] | None:
-    """Return the fewest actions from `start` to a rewarded end, None if there is no way. `table[state][action]` is
-    Gymnasium's `[(probability, next state, reward, terminated)]` with one certain entry."""
+    """Return the fewest actions from `start` to a rewarded end, or None. `table[state][action]` is Gymnasium's
+    `[(probability, next state, reward, terminated)]` with one certain entry."""
     came_from: dict[int, tuple[int, int] | None] = {start: None}
     queue = deque([start])
     while queue:
@@ -40,11 +40,10 @@ def _trace(came_from: dict[int, tuple[int, int] | None], state: int) -> list[int
 
 class _Planned(World):
     def plan(self, env: Any) -> list[int] | None:
-        """Return a shortest solution from the present state; None if none is left."""
         return shortest_plan(env.unwrapped.P, int(env.unwrapped.s))
 
     def solved(self, env: Any, rewards: Sequence[float], terminated: bool) -> bool:
-        """Whether the episode ended with a reward; the way there may have cost some."""
+        """Whether the episode ended with a reward, whatever its steps cost."""
         return terminated and bool(rewards) and rewards[-1] > 0
 
 
@@ -76,7 +75,6 @@ class FrozenLake(_Planned):
         return rows
 
     def facts(self, env: Any, observation: Any) -> tuple[dict[str, Any], bool]:
-        """Where the agent is; nothing else on the lake changes."""
         row, column = divmod(int(observation), env.unwrapped.ncol)
         return {"agent": {"row": row, "column": column}}, True
 
@@ -117,7 +115,6 @@ class Taxi(_Planned):
         env.close()
 
     def facts(self, env: Any, observation: Any) -> tuple[dict[str, Any], bool]:
-        """Where taxi and passenger are; the destination stays what it is."""
         inner = env.unwrapped
         row, column, passenger, _ = (int(part) for part in inner.decode(int(observation)))
         place = "taxi" if passenger == len(self.stands) else self.stands[passenger]

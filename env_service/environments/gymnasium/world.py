@@ -1,8 +1,8 @@
-"""World: a Gymnasium environment, how it reads as text, and how a text becomes its action.
+"""World: a Gymnasium environment as text, and the parser of its actions.
 
 `World` takes any registered environment with discrete or text actions, and observations of discrete and text spaces. A
-subclass adds rules, a drawn observation, a plan, progress. An action is a name or number, alone or behind `action:`, or
-a text behind `action:`. Anything else becomes an `ActionError`; nothing is guessed.
+subclass may add rules, a drawn observation, a plan and progress. An action is a name or number, alone or after
+`action:`, or a text after `action:`. Anything else is an `ActionError`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ class ActionError:
 
 @dataclass(frozen=True)
 class NamedActions:
-    """The actions of a discrete space: numbers `start`, `start` + 1, ...,
-    each with a name where the world gives names."""
+    """Actions of a discrete space: numbers from `start` on, with the world's names if it has some."""
 
     names: tuple[str, ...]
     start: int = 0
@@ -51,7 +50,7 @@ class NamedActions:
         return {"type": "string", "enum": list(self.names)}
 
     def chosen(self, value: Any) -> int | None:
-        """Return the number of the action that a name or a number means, None if there is none."""
+        """Return the number of an action by name or number, or None."""
         word = str(value).strip(_EDGES).lower()
         for number, name in enumerate(self.names, self.start):
             if word in (name.lower(), str(number), f"{number} {name.lower()}"):
@@ -84,12 +83,12 @@ class TextActions:
         return f"{self.space.min_length} to {self.space.max_length} characters long, of these characters: {characters}"
 
     def schema(self) -> dict[str, Any]:
-        """Return the JSON schema of an action; of the characters it tells in words."""
+        """Return the JSON schema of an action, its characters described in words."""
         least, most = int(self.space.min_length), int(self.space.max_length)
         return {"type": "string", "minLength": least, "maxLength": most, "description": self.choice()}
 
     def chosen(self, value: Any) -> str | None:
-        """Return the text, None if the space does not contain it."""
+        """Return the text, or None if it is outside the space."""
         return value if isinstance(value, str) and value in self.space else None
 
     def parse(self, text: str) -> str | ActionError:
@@ -103,8 +102,8 @@ class TextActions:
 
 
 def farewell(text: str) -> str | None:
-    """Return the answer of a message that ends an episode without a goal (`action: done [ANSWER]`), "" for none; None
-    if it does not."""
+    """Return the answer in `action: done [ANSWER]`, which ends an episode without a goal ("" without one); None for
+    other messages."""
     found = _spoken(text)
     if isinstance(found, ActionError):
         return None
@@ -130,7 +129,7 @@ _READABLE_SPACES = ("Discrete", "MultiDiscrete", "MultiBinary", "Text")
 
 
 def gymnasium_module(name: str = "gymnasium") -> Any:
-    """Import a module of the gymnasium package; raise RuntimeError with the line to install it."""
+    """Import a module of gymnasium; raise RuntimeError with the command that installs it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -140,9 +139,9 @@ def gymnasium_module(name: str = "gymnasium") -> Any:
 
 
 class World:
-    """One registered environment in words: `goal` is what the user asks for, `rules` go into the system message,
-    `action_names` name a discrete space's actions in order. `max_steps` counts where there is no plan. From the sum
-    of rewards `success_return` on an episode is solved; None takes the registry's threshold, or anything above 0."""
+    """One registered environment in words: `goal` is the user's request, `rules` go into the system message,
+    `action_names` name a discrete space's actions in order. `max_steps` is used without a plan. An episode is solved if
+    its rewards add up to `success_return`; None: the registry's threshold, or anything above 0."""
 
     def __init__(
         self,
@@ -165,8 +164,7 @@ class World:
         return gymnasium_module().make(self.env_id, disable_env_checker=True)
 
     def start_keys(self, seeds: Iterable[int]) -> Iterator[str]:
-        """Yield a text for each seed that is the same for seeds that start the same task;
-        the splits keep one of them."""
+        """Yield a text for each seed that is equal for equal starts; a split keeps one seed of each."""
         for seed in seeds:
             yield str(seed)
 
@@ -174,17 +172,15 @@ class World:
         return f"Observation: {_as_text(observation)}"
 
     def facts(self, env: Any, observation: Any) -> tuple[dict[str, Any], bool]:
-        """Return the state as facts, and whether equal facts mean equal states:
-        what is seen, which need not be all there is."""
+        """Return the observation as facts, and whether equal facts mean equal states."""
         return {"observation": _as_text(observation)}, False
 
     def plan(self, env: Any) -> list[int] | None:
-        """Return a shortest solution from the present state, [] if it is solved;
-        None if none exists or none is known."""
+        """Return a shortest solution from the present state, [] if it is solved, None if none is known."""
         return None
 
     def progress(self, env: Any, start_plan: Sequence[int] | None) -> float | None:
-        """Return how far an unsolved episode came, in 0..1; None where nothing but success can be measured."""
+        """Return the progress of an unsolved episode in 0..1, or None if it cannot be measured."""
         if not start_plan:
             return None
         rest = self.plan(env)
@@ -195,7 +191,7 @@ class World:
         return sum(rewards) >= wanted if wanted is not None else sum(rewards) > 0
 
     def actions(self, env: Any) -> NamedActions | TextActions:
-        """Return the reader of actions; raise RuntimeError if the spaces are not discrete or text."""
+        """Return the parser of actions; raise RuntimeError if the spaces are not discrete or text."""
         space = env.action_space
         _check_readable(env.observation_space, self.env_id)
         kind = type(space).__name__

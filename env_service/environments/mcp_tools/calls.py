@@ -1,7 +1,6 @@
-"""Reading tool calls out of an assistant message, and the final answer out of one without.
+"""Tool calls of an assistant message, and the final answer of a message without calls.
 
-Calls come as `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, several if need be, or as structured tool
-calls.
+Calls are `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, one or more, or structured tool calls.
 """
 
 from __future__ import annotations
@@ -19,16 +18,15 @@ def visible_text(message: Message) -> str:
 
 
 def parse(message: Message) -> list[ToolCall | BadCall]:
-    """Return the calls of a message in their order; none means that the message is the final one."""
+    """Return a message's calls in order; empty for the final message."""
     return structured_calls(message) or tagged_calls(visible_text(message))
 
 
 def answer_line(text: str) -> str | None:
-    """Return what stands in the last line `answer: ...` of a message, None if it has no such line."""
+    """Return the text of a message's last line `answer: ...`, or None."""
     lines = [line.strip(" \t*_") for line in _ANSWER_LINE.findall(text)]
     return next((line for line in reversed(lines) if line), None)
 
 
 def final_answer(text: str) -> str:
-    """Return the last line `answer: ...` of the final message, else the whole message."""
     return answer_line(text) or text.strip()

@@ -1,6 +1,6 @@
 """The server-side configuration: MCP servers, task files and time limits, from the file `ENV_MCP_CONFIG` alone.
 
-A request can name no command, URL or path. A wrong file raises ConfigError. Texts of the servers may hold
+A request cannot set a command, URL or path. A wrong file raises McpConfigError. Texts of the servers may hold
 `${INSTANCE_DIR}` (the episode's folder), `${CONFIG_DIR}`, `${PYTHON}` and `${env:NAME}` (a variable of the service, for
 a token).
 """
@@ -22,7 +22,7 @@ _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 
 
 class McpConfigError(RuntimeError):
-    """The server's own configuration is wrong; no request can mend it."""
+    """The operator's configuration is wrong."""
 
 
 def inner_file(name: str) -> str:
@@ -37,7 +37,7 @@ class _Strict(BaseModel):
 
 
 class StdioServer(_Strict):
-    """A server that is started as a process and spoken to over its standard input and output."""
+    """A server that is started as a process and uses its standard input and output."""
 
     type: Literal["stdio"] = "stdio"
     command: str = Field(min_length=1)
@@ -48,8 +48,7 @@ class StdioServer(_Strict):
 
 
 class HttpServer(_Strict):
-    """A server that runs already and speaks streamable HTTP.
-    Its state is shared by all instances, unless it keeps sessions apart."""
+    """A running server with streamable HTTP. All instances share its state unless it separates sessions."""
 
     type: Literal["http", "streamable-http"] = "http"
     url: str = Field(pattern=r"^https?://")
@@ -67,8 +66,6 @@ Server = Annotated[Annotated[StdioServer, Tag("stdio")] | Annotated[HttpServer, 
 
 
 class McpConfig(_Strict):
-    """One configuration file."""
-
     mcpServers: dict[str, Server] = Field(min_length=1)  # the name that MCP clients share
     tasks: list[str] = Field(min_length=1)
     """Task files (JSON lines), relative to this file."""
@@ -90,7 +87,7 @@ def config_path(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def load_config(path: Path) -> McpConfig:
-    """Read and check a configuration file; raises ConfigError."""
+    """Read and check a configuration file; raises McpConfigError."""
     try:
         return McpConfig.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -106,7 +103,7 @@ def load_config(path: Path) -> McpConfig:
 
 
 def task_paths(path: Path, config: McpConfig) -> tuple[Path, ...]:
-    """Return the task files of a configuration that was read from `path`."""
+    """Return the task files of a configuration read from `path`."""
     return tuple((path.parent / name).resolve() for name in config.tasks)
 
 
@@ -139,7 +136,7 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
 
 def resolved(server: StdioServer | HttpServer, config_dir: Path, instance_dir: Path,
              environ: Mapping[str, str] | None = None) -> StdioServer | HttpServer:  # fmt: skip
-    """Return a server with its placeholders filled in for one instance; raises ConfigError for an unknown one."""
+    """Return a server with placeholders filled in for one instance; raises McpConfigError for an unknown one."""
     known = {"INSTANCE_DIR": str(instance_dir), "CONFIG_DIR": str(config_dir), "PYTHON": sys.executable}
     source = os.environ if environ is None else environ
 

@@ -1,7 +1,7 @@
 """The "mcp" environment: fulfil a request with the tools of MCP servers that the service's operator configured.
 
 A tool's failure or time-out is an observation. A dead server raises ServerError, a judge without a verdict JudgeError.
-Each instance has a folder of its own.
+Each instance has its own folder.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def new_folder() -> Path:
 
 
 def _sweep(root: Path) -> None:
-    """Remove folders whose process is gone; the age protects those of another pid namespace that shares the disk."""
+    """Remove folders of dead processes. Only old ones, because a process in another pid namespace looks dead."""
     for folder in root.glob(f"{PREFIX}*"):
         owner = folder.name.removeprefix(PREFIX).partition("-")[0]
         try:
@@ -63,10 +63,10 @@ def connects_of(config: McpConfig, config_dir: Path, folder: Path) -> dict[str, 
 
 
 class McpEnv(BaseEnv):
-    """One request and one set of servers of its own. Parameters: `is_open_query`, `native_tools` (calls come in
-    `tool_calls` alone), `sparse`.
+    """One request with its own set of servers. Parameters: `is_open_query`, `native_tools` (calls come in `tool_calls`
+    alone), `sparse`.
 
-    - `config`: the configuration of a subclass, in the place of the one that `ENV_MCP_CONFIG` names.
+    - `config`: a subclass's configuration, in place of `ENV_MCP_CONFIG`.
     """
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"
@@ -123,8 +123,8 @@ class McpEnv(BaseEnv):
                 raise ServerError(f"setup of task {self.task_id!r}: {call.tool!r} failed: {result.text[:300]}")
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Carry out the message's calls, or take a message without any as the final one. Raises ValueError after the
-        end, ServerError if a server is gone."""
+        """Carry out the message's calls; a message without calls is the final one. Raises ValueError after the end,
+        ServerError if a server is gone."""
         if self._record.final_text is not None:
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
         self._counts["steps"] += 1
@@ -147,12 +147,11 @@ class McpEnv(BaseEnv):
         return {"state": state, "reward": reward, "is_terminated": over, "info": info}
 
     def _answer(self) -> str | None:
-        """The answer of the final message: its line `answer: ...`, "" if it has none; None before it."""
+        """The final message's line `answer: ...`, "" without one; None before the final message."""
         return None if self._record.final_text is None else answer_line(self._record.final_text) or ""
 
     def _carry_out(self, calls: list[ToolCall | BadCall]) -> list[tuple[str, bool]]:
-        """Carry out the calls one after the other and return what each gave,
-        and whether it was carried out without an error."""
+        """Carry out calls in order; return each result, and whether it is free of errors."""
         deadline = time.monotonic() + _STEP_BUDGET_S
         results = []
         for number, call in enumerate(calls):
@@ -185,9 +184,8 @@ class McpEnv(BaseEnv):
         return prompts.native_names(names) if self._flags["native_tools"] else {name: name for name in names}
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the episode by its task's checks: 0 or 1, or with `sparse` false the share that holds; 0 before the
-        end. Claims in `messages` do not count. Raises ServerError if a server is or was gone, JudgeError without a
-        verdict."""
+        """Grade by the task's checks: 0 or 1, with `sparse` false the share that holds; 0 before the end. The agent's
+        claims do not count. Raises ServerError for a lost server, JudgeError without a verdict."""
         sparse = read_flags(params, self._flags)["sparse"]
         if not self._grades:
             self._servers.check_alive()
@@ -198,8 +196,8 @@ class McpEnv(BaseEnv):
         return self._grades[sparse]
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the tools as OpenAI-style schemas and the counts so far; with `what` "state" the state
-        (`base.StateInfo`), which are the state files that the configuration names."""
+        """Return the tools in OpenAI's form and the counts so far; with `what` "state" the state (`base.StateInfo`):
+        the configured state files."""
         options = dict(params or {})
         what = options.pop("what", "tools")
         if options or what not in ("tools", "state"):

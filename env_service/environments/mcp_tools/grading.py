@@ -1,8 +1,8 @@
-"""Grading of an MCP episode by its task's checks, an LLM judge among them.
+"""Grading of an MCP episode by its task's checks, which may ask an LLM judge.
 
-A check sees the final answer, the instance's folder and the real results of tools, never the agent's claims. The judge
-is at `ENV_MCP_JUDGE_URL` (up to /v1), `ENV_MCP_JUDGE_MODEL`, `ENV_MCP_JUDGE_KEY`. The agent's words stand between marks
-that it cannot know. Without a verdict in three tries JudgeError is raised: that is never a score.
+A check sees the final answer, the instance's folder and the tools' real results, not the agent's claims. The judge is
+configured by `ENV_MCP_JUDGE_URL` (up to /v1), `ENV_MCP_JUDGE_MODEL`, `ENV_MCP_JUDGE_KEY`. Random marks delimit the
+agent's text. Without a verdict in three tries JudgeError is raised.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class JudgeError(RuntimeError):
 
 
 class McpVerdict(BaseModel):
-    """What the judge must answer."""
+    """The judge's reply."""
 
     model_config = ConfigDict(strict=True)
 
@@ -61,7 +61,7 @@ class McpVerdict(BaseModel):
 
 @dataclass(frozen=True)
 class JudgeClient:
-    """A judge's address. The key never appears in a repr, nor in an error."""
+    """Client of the judge. The key never appears in a repr or an error."""
 
     url: str
     model: str
@@ -71,7 +71,7 @@ class JudgeClient:
         return f"JudgeClient({self.url!r}, {self.model!r})"
 
     def is_met(self, question: str, rubric: str, material: str) -> bool:
-        """Ask whether the rubric is met; raises JudgeError."""
+        """Ask the judge about a rubric; raises JudgeError."""
         mark = f"=== {secrets.token_hex(8)} ==="
         prompt = _PROMPT.format(mark=mark, question=question, rubric=rubric, material=material[-_MOST_CHARS:])
         reason = ""
@@ -106,7 +106,7 @@ class JudgeClient:
 
 
 def read_judge(environ: Mapping[str, str] | None = None) -> JudgeClient | None:
-    """Return the judge that the service's variables name, or None; raises JudgeError if only half of it is named."""
+    """Return the judge from the service's variables, or None; raises JudgeError if a variable is missing."""
     source = os.environ if environ is None else environ
     url, model = source.get("ENV_MCP_JUDGE_URL"), source.get("ENV_MCP_JUDGE_MODEL")
     if not url and not model:
@@ -138,8 +138,8 @@ class Record:
 
 
 def state_of(record: Record, files: Sequence[str]) -> tuple[dict[str, Any], bool]:
-    """Return what the state files hold, by file, and whether that is all of the state: files are named and each is
-    JSON. A missing file holds nothing."""
+    """Return the contents of the state files (None for a missing one), and whether they are the whole state: files are
+    configured and each is JSON."""
     facts: dict[str, Any] = {}
     exact = bool(files)
     for file in files:
@@ -179,7 +179,7 @@ def _json_path_holds(check: JsonPath, record: Record) -> bool:
 
 
 def _same_json(left: Any, right: Any) -> bool:
-    """Compare as JSON does: true is not 1, but 1 is 1.0."""
+    """Compare as JSON: true differs from 1, but 1 equals 1.0."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
@@ -203,8 +203,8 @@ def _holds(check: Exact | Regex | JsonPath | Judge, task: McpTask, record: Recor
 
 
 def grade(task: McpTask, record: Record, judge: JudgeClient | None, *, sparse: bool) -> float:
-    """Return 1 if every check holds, else 0; without `sparse`, the share of checks that hold.
-    0 before the final message."""
+    """Return 1 if every check holds, else 0; without `sparse`, the share of checks that hold; 0 before the final
+    message."""
     if record.final_text is None:
         return 0.0
     if sparse:

@@ -51,8 +51,8 @@ def system_prompt(tools: Iterable[McpTool]) -> str:
 
 
 def native_names(names: Sequence[str]) -> dict[str, str]:
-    """Return each tool under a name that chat APIs take (letters, digits, _ and -, at most 64). Of names that become
-    alike all but the first get a number."""
+    """Return each tool under a valid name of chat APIs (letters, digits, _ and -, at most 64); equal names get
+    numbers."""
     kept = {name: name for name in names if _NATIVE.fullmatch(name)}
     for name in names:
         plain = short = _OTHER.sub("_", name)[:64] or "_"

@@ -1,8 +1,8 @@
-"""The MCP servers of one instance: started side by side, called from any thread, stopped together.
+"""The MCP servers of one instance: started in parallel, called from any thread, stopped together.
 
-One thread runs one event loop, and each connection is opened, kept and closed by one task in it. A tool's error, a
-refused call and a time-out are a `ToolResult` with `is_error`; a server that dies or breaks the protocol raises
-ServerError, and the instance is lost. Needs the MCP SDK 2 (`mcp` >= 2.3).
+One thread runs one event loop, in which one task opens, keeps and closes each connection. A tool's error, a refused
+call and a time-out are a `ToolResult` with `is_error`; a server that dies or breaks the protocol raises ServerError,
+and the instance is lost. Needs the MCP SDK 2 (`mcp` >= 2.3).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 class ServerError(RuntimeError):
-    """An MCP server could not be started, died or broke the protocol: the environment failed, not the agent."""
+    """An MCP server could not be started, died or broke the protocol."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _flat(error: BaseException) -> str:
 
 class Servers:
     def __init__(self, connects: Mapping[str, Connect], start_timeout_s: float) -> None:
-        """Begin to start the servers; returns at once."""
+        """Begin to start the servers, without waiting."""
         self._timeout = start_timeout_s
         self._connects = dict(connects)
         self._lost: ServerError | None = None
@@ -177,7 +177,7 @@ class Servers:
         return self._started.done() and self._started.exception() is None
 
     async def _keep(self, link: _Link) -> None:
-        """Open a connection, list its tools, hold it until the stop, close it; all in this one task."""
+        """Open a connection, list its tools, hold it until the stop and close it: the SDK wants one task for all."""
         assert self._stop is not None
         try:
             async with contextlib.AsyncExitStack() as stack:
@@ -197,15 +197,14 @@ class Servers:
                 )
 
     def wait_started(self) -> None:
-        """Return when all servers stand and `tools` is filled; raises ServerError."""
+        """Wait for all servers and their `tools`; raises ServerError."""
         try:
             self._started.result(self._timeout + _GRACE_S)
         except concurrent.futures.TimeoutError as error:
             raise ServerError(f"MCP servers did not start within {self._timeout:g} s") from error
 
     def call(self, name: str, arguments: dict[str, Any], timeout_s: float) -> ToolResult:
-        """Call a tool of `tools` and wait at most about `timeout_s` seconds;
-        raises ServerError if its server is or was gone."""
+        """Call a tool and wait at most about `timeout_s` seconds; raises ServerError if its server is gone."""
         self.wait_started()
         tool = self.tools[name]
         link = self._links[tool.server]
@@ -227,8 +226,7 @@ class Servers:
             )
 
     def check_alive(self) -> None:
-        """Return if every server still answers, a refusal or a delay included;
-        raises ServerError if one is or was gone."""
+        """Check that every server answers, be it with a refusal or late; raises ServerError if one is gone."""
         self.wait_started()
         for link in self._links.values():
             assert link.client is not None
@@ -241,8 +239,8 @@ class Servers:
                 self._asked(link, question, _ALIVE_TIMEOUT_S)
 
     def _asked(self, link: _Link, question: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Return a server's answer; raises MCPError or TimeoutError for one that lives, ServerError from now on for one
-        that is gone."""
+        """Return a server's answer. Raises MCPError or TimeoutError if the server is alive, ServerError (also later) if
+        not."""
         if self._lost is not None:
             question.close()
             raise ServerError(f"this instance has lost a server: {self._lost}")

@@ -60,12 +60,11 @@ def test_the_tools_are_the_servers() -> None:
 def write_mcp_skeleton(name: str, servers: Path, folder: Path) -> list[Path]:
     """Write the package `name` into `folder` and return its files.
 
-    Starts the servers once, to see their tools. `${CONFIG_DIR}` in `servers`, a JSON file with `mcpServers` as MCP
-    clients read it, is the folder of that file.
+    Starts the servers once to list their tools. `servers` is a JSON file with `mcpServers` in the form of MCP clients,
+    and `${CONFIG_DIR}` in it is its folder.
 
     Raises:
-        SkeletonError: the name or the file is none, the package exists, or a server does not start; nothing is
-            written.
+        SkeletonError: a bad name or file, an existing package, or a server that does not start; nothing is written.
     """
     try:
         text = servers.read_text(encoding="utf-8")
@@ -98,7 +97,6 @@ def write_mcp_skeleton(name: str, servers: Path, folder: Path) -> list[Path]:
 
 
 def _tools(config: Mapping[str, Any], package: Path) -> dict[str, McpTool]:
-    """Start the servers and return their tools by name; raises SkeletonError."""
     path = package / "config.json"
     path.write_text(_json(config), encoding="utf-8")
     with tempfile.TemporaryDirectory(prefix="mcp-tools-") as instance:
@@ -115,7 +113,7 @@ def _tools(config: Mapping[str, Any], package: Path) -> dict[str, McpTool]:
 
 
 def _tasks(name: str, tools: int) -> str:
-    """A first task for each split, which any server's agent can solve; they are there to be replaced."""
+    """Return a placeholder task for each split, solvable with any server."""
     tasks = [
         {
             "id": f"{name}.tools.{number}",

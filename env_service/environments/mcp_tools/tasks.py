@@ -20,11 +20,11 @@ _STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\['([^']*)'\]|\[\"([^\"]*)\"\]|\[(-?\d{
 
 
 class PathError(LookupError):
-    """The value has no such place."""
+    """The value has nothing at this path."""
 
 
 def parse_path(path: str) -> list[str | int]:
-    """Return the steps of a path; raises ValueError that names the spot that cannot be read."""
+    """Parse a path into steps; raises ValueError with the position of the error."""
     if not path.startswith("$"):
         raise ValueError(f"JSON path {path!r} must begin with $")
     steps: list[str | int] = []
@@ -42,7 +42,7 @@ def parse_path(path: str) -> list[str | int]:
 
 
 def find(value: Any, path: str) -> Any:
-    """Return what lies at `path`; raises PathError if nothing does."""
+    """Return the value at `path`; raises PathError."""
     for step in parse_path(path):
         if isinstance(step, str):
             known = isinstance(value, dict) and step in value
@@ -58,7 +58,7 @@ SPLITS = ("train", "dev", "test")
 
 
 class McpTaskFileError(RuntimeError):
-    """A task file on the server is wrong."""
+    pass
 
 
 def _valid_pattern(pattern: str) -> str:
@@ -93,8 +93,7 @@ class Regex(_Strict):
 
 
 class JsonPath(_Strict):
-    """A value of the world equals what it should:
-    in a state file (`file`), or in the last result of a tool (`tool`)."""
+    """A value in a state file (`file`) or in a tool's last result (`tool`) equals the expected one."""
 
     type: Literal["json_path"]
     path: Annotated[str, AfterValidator(_valid_path)] = "$"
@@ -127,7 +126,7 @@ class SetupCall(_Strict):
 
 
 class McpTask(_Strict):
-    """One request with its checks; all of them must hold."""
+    """One request; all its checks must hold."""
 
     id: str = Field(min_length=1)
     question: str = Field(min_length=1)
@@ -166,8 +165,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def load_tasks(paths: tuple[Path, ...], *, judge: bool) -> dict[str, McpTask]:
-    """Return all tasks by id, in file order; `judge` says whether the service has one.
-    A file that changed is read again."""
+    """Return all tasks by id, in file order; a changed file is read again. `judge`: whether the service has one."""
     return _loaded(paths, tuple(_stamp(path) for path in paths), judge)
 
 

@@ -15,7 +15,7 @@ from env_service.feedback import HINT
 class PocketFormat(PlainFormat):
     """One call a message: `TOOL ARGS`, ended by `done [ANSWER]`.
 
-    The goals of `pocket_app` are about more than one look shows, and leave more calls to find out what the site wants.
+    Goals of `pocket_app` need several look-ups, and more spare steps to learn the site's quirks.
     """
 
     exploration = (4, 8)
@@ -31,8 +31,7 @@ class PocketFormat(PlainFormat):
         return {**super().explore_params(steps), "verbose": True, "manual": True}
 
     def task_params(self, actions: int, env_params: dict[str, Any]) -> dict[str, Any]:
-        """As many steps as an original task with such a solution has:
-        the solution's and `slack`, which pocket takes to be 1."""
+        """Limit the steps as in an original task: the solution's length plus `slack`."""
         steps = max(1, actions) + int(env_params.get("slack", self._slack))
         return {"explore_steps": min(steps, self._most_calls)}
 
@@ -48,7 +47,7 @@ class PocketFormat(PlainFormat):
         return f"{tool} {arguments[0]}" if tool == "doc" and arguments else tool
 
     def fault(self, action: str, observation: str) -> tuple[str, str] | None:
-        """What follows `err`; names of things are left out where only the rule matters."""
+        """Parse the text after `err`; names of things are dropped where only the rule matters."""
         if not observation.startswith("err "):
             return None
         words = _FIND_FIRST.sub("find first", observation.removeprefix("err ").partition(HINT)[0])

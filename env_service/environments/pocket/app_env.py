@@ -1,6 +1,6 @@
 """PocketWorld in the paper's regime: one long goal, few tasks, one outcome at the end.
 
-Calls, words, sites and what they want are pocket's; what a goal asks for is in `app_tasks`.
+Tools, vocabulary, sites and quirks are those of pocket; the goals are in `app_tasks`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ MAX_CALLS = 30
 
 @dataclass(frozen=True, slots=True)
 class AppParams(PocketParams):
-    """Pocket's, with more calls beyond the reference solution; an episode never has more than `MAX_CALLS`.
+    """Pocket's parameters, with more slack in calls; an episode never has more than `MAX_CALLS`.
 
-    - `links`: how many things a goal asks for; fewer than `N_LINKS` make it shorter, to learn it from.
+    - `links`: number of a goal's requests; below `N_LINKS`, goals are shorter and easier to learn from.
     """
 
     slack: int = 8

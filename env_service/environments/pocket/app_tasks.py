@@ -1,8 +1,8 @@
 """The tasks of `pocket_app`: one goal of 8 to 16 calls across three apps or more.
 
-A goal names neither its thing nor its person: `it` is what somebody wrote, `him` is who is met on a day. Four links ask
-something of them, and most need another look-up. Ids are `app.kSITE.SEED`; splits are pocket's, but as small as the
-paper's.
+A goal names its thing and person only indirectly: `it` is the subject of a mail, `him` the person met on a day. Four
+links make requests about them, most of which need another look-up. Ids are `app.kSITE.SEED`; splits are those of
+pocket, in the paper's sizes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ATTEMPTS = 100
 
 @dataclass(frozen=True, slots=True)
 class TaskSubject:
-    """What the links are about: `it` and `him` as the world has them, with the ids, day and hour that a look shows."""
+    """Subject of the links: `it` and `him`, with ids, day and hour as a look-up shows them."""
 
     it: str
     mail: str
@@ -101,9 +101,9 @@ def app_world(site: int, seed: str, syntax: Syntax = "compact") -> PocketWorld:
 
 @lru_cache(maxsize=4096)
 def make_app_task(task_id: str, links: int = N_LINKS) -> WorldTask:
-    """Build the task of an id; raises ValueError for an id that names none, open ids included.
+    """Build the task of an id; raises ValueError for an unknown or open id.
 
-    With fewer `links` it asks for less in the same kind of world, and may keep to two apps and to fewer calls.
+    With fewer `links` the world is of the same kind, but the goal may need only two apps and fewer calls.
     """
     kind, site, seed = split_world_id(task_id, APP)
     if kind == OPEN:
@@ -117,7 +117,7 @@ def make_app_task(task_id: str, links: int = N_LINKS) -> WorldTask:
 
 
 def _draw(task_id: str, site: int, seed: int, world_seed: str, rng: random.Random, n_links: int) -> WorldTask | None:
-    """Draw a goal; None if a whole one keeps to two apps or has too few calls or too many."""
+    """Draw a goal; None if a goal of all links needs fewer than three apps, or too few or too many calls."""
     world = app_world(site, world_seed)
     tables = world.tables
     mail, (sender, it) = rng.choice(list(tables.mails.items()))

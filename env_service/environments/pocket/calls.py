@@ -1,7 +1,7 @@
-"""A tool call as data, read from and written in either syntax, or read from a message's `tool_calls`.
+"""A tool call as data, parsed from and written in either syntax, or parsed from a message's `tool_calls`.
 
-Reading raises only `CallError`, whose text is for the agent. Chat APIs take no dots in names: their `note_find` is
-`note.find` here.
+Parsing raises only `CallError`, whose text is for the agent. Chat APIs allow no dots in names: `note.find` is
+`note_find` there.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ HOW_TO = {
 
 
 class CallError(Exception):
-    """A call that cannot be carried out; the text tells the agent why, and nothing has changed."""
+    """A call that was not carried out; the message tells the agent why."""
 
 
 @dataclass(frozen=True, slots=True)
 class PocketCall:
-    """`args` in the order they were given; `keys` names them in a JSON call and is None in a compact one."""
+    """`args` in the given order; `keys` are their names in a JSON call, None in a compact one."""
 
     tool: str
     args: tuple[str, ...] = ()
@@ -44,9 +44,9 @@ class PocketCall:
 
 
 def parse(action: Message, syntax: Syntax) -> PocketCall:
-    """Read the one call of an assistant message: native `tool_calls`, a JSON call, or the first non-empty line.
+    """Parse the one call of an assistant message: native `tool_calls`, a JSON call, or the first non-empty line.
 
-    Both syntaxes are always understood; `syntax` only decides which one an error explains. Raises CallError.
+    Both syntaxes are accepted; `syntax` selects the one that errors explain. Raises CallError.
     """
     if native := structured_calls(action):
         return call_of(native[0], HOW_TO[syntax])
@@ -64,7 +64,7 @@ def parse(action: Message, syntax: Syntax) -> PocketCall:
 
 
 def call_of(native: ToolCall | BadCall, how_to: str) -> PocketCall:
-    """Read a call of a message's `tool_calls`; raises CallError that ends with `how_to`."""
+    """Parse an entry of `tool_calls`; raises CallError, ending with `how_to`."""
     if isinstance(native, BadCall):
         raise CallError(f"{native.reason} , {how_to}")
     call = _call(native.name, native.arguments, how_to)
@@ -112,7 +112,7 @@ def _text(value: Any, how_to: str) -> str:
 
 
 def render(call: PocketCall, signature: Sequence[Param], syntax: Syntax) -> str:
-    """Write a positional call as an agent would; `signature` names its arguments for JSON."""
+    """Write a positional call in an agent's syntax; JSON takes the argument names from `signature`."""
     if syntax == "compact":
         return str(call)
     arguments: dict[str, str | int] = {

@@ -1,4 +1,4 @@
-"""PocketWorld as an environment: one instance is one episode of one task, or of exploring without one."""
+"""PocketWorld as an environment: an instance is one episode of a task, or of exploring."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _read_latency(latency: dict[str, float]) -> tuple[float, float]:
 
 
 class PocketEnv(BaseEnv):
-    """A little world of apps, worked by short text calls; parameters are `PocketParams`."""
+    """A small world of apps with short text calls; parameters: `PocketParams`."""
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
     call_timeout_s: ClassVar[float] = 10.0
@@ -165,7 +165,7 @@ class PocketEnv(BaseEnv):
         return seconds if random.Random(self.instance_id).random() < share else 0.0
 
     def _answer(self, read: Callable[[], PocketCall]) -> tuple[str, bool]:
-        """Read a call and carry it out as one step; returns the observation, and whether the call was refused."""
+        """Carry out one call; returns the observation, and whether the call was refused."""
         self.steps += 1
         call: PocketCall | None = None
         try:
@@ -180,8 +180,8 @@ class PocketEnv(BaseEnv):
             return told(text, chosen.feedback, usage=usage, next_step=next_step), True
 
     def _answer_natively(self, action: Message) -> tuple[list[Message], bool]:
-        """Answer each call of a message, those after the episode's end without carrying them out; returns the
-        observation, and whether any was refused."""
+        """Answer each call of a message (calls after the episode's end are not carried out); returns the observation,
+        and whether any was refused."""
         calls = structured_calls(action)
         if not calls:
             text, refused = self._answer(partial(call_of, BadCall("no call"), _HOW_TO_NATIVE))
@@ -199,8 +199,8 @@ class PocketEnv(BaseEnv):
         return self.world.carry_out(call)
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the state as it is now: sparse 0 or 1, or the dense share of checks beyond doing nothing;
-        0 without a task."""
+        """Grade the present state: sparse 0 or 1, or the dense share of checks beyond doing nothing; 0 without a
+        task."""
         sparse = self._settings.updated(params).sparse
         return score(self.task, self.world, sparse=sparse) if self.task else 0.0
 
@@ -230,7 +230,7 @@ class PocketEnv(BaseEnv):
         return self.task.solution if self.task else ()
 
     def reference_actions(self) -> list[str] | None:
-        """Return the solution's calls as this site wants them."""
+        """Return the solution's calls in this site's form."""
         chosen, quirks = self._settings, self.world.quirks
         texts = [render(call, signature(call.tool, quirks), chosen.syntax) for call in self._solution()]
         return None if self.steps else [undotted(text) if chosen.native_tools else text for text in texts] or None

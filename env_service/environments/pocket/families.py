@@ -20,8 +20,7 @@ Slots = dict[str, str | int]
 
 @dataclass(frozen=True, slots=True)
 class TaskDraft:
-    """What a family drew: the slots of its wording, the plan (without `done`),
-    and the answer if the task asks for one."""
+    """A family's draw: the slots of its wording, the plan without `done`, and the answer or None."""
 
     slots: Slots
     plan: tuple[PocketCall, ...]
@@ -33,8 +32,8 @@ Maker = Callable[[Tables, random.Random], TaskDraft | None]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A family's name, level 1..4, wordings (the last one held out of training), and its maker (None if a world does
-    not suit it)."""
+    """A family: name, level 1..4, wordings (the last one held out of training), and a maker that returns None for an
+    unsuitable world."""
 
     name: str
     level: int

@@ -1,4 +1,4 @@
-"""Grading from state alone: what changed, what should have, and nothing else.
+"""Grading by state alone.
 
 A task passes if the episode was finished with `done`, the answer (if one is asked for) is right, every fact the
 reference solution changed has its goal value, and no other fact changed.
@@ -17,7 +17,7 @@ Change = tuple[Row | int | None, Row | int | None]
 
 
 class Graded(Protocol):
-    """What can be graded: the answer if one is asked for, and the facts before and after the reference solution."""
+    """Basis of a grade: the answer or None, and the facts before and after the reference solution."""
 
     @property
     def answer(self) -> str | None: ...
@@ -31,14 +31,14 @@ class Graded(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PocketCheck:
-    """One thing that must hold at the end of an episode."""
+    """One condition at the end of an episode."""
 
     name: str
     passed: bool
 
 
 def diff(before: Facts, after: Facts) -> dict[Path, Change]:
-    """The facts that differ, as path -> (before, after); None stands for absent."""
+    """Return the differing facts, path -> (before, after); None means absent."""
     return {
         p: (before.get(p), after.get(p)) for p in sorted({*before, *after}, key=str) if before.get(p) != after.get(p)
     }
@@ -73,8 +73,8 @@ def _shown(value: Row | int | None) -> str:
 
 
 def score(task: Graded, world: PocketWorld, *, sparse: bool = True) -> float:
-    """Sparse: 1 if every check passes, else 0. Dense: the share of checks beyond what an immediate `done` passes,
-    scaled to 0..1."""
+    """Sparse: 1 if every check passes, else 0. Dense: the share of passed checks, scaled so that an immediate `done`
+    gives 0."""
     results = [c.passed for c in checks(task, world)]
     if sparse:
         return float(all(results))

@@ -1,9 +1,9 @@
-"""PocketWorld over a long horizon: a chain of goals, each given as the answer to the last one's `done`.
+"""PocketWorld over a long horizon: a chain of goals, each given as the answer to the previous one's `done`.
 
-A goal is graded when it ends. The world is then set to what the reference solution would have left, so that a mistake
-costs one goal. Manuals read and logins stay. Ids are `long.kSITE.SEED`; goals are drawn from pocket's families, each at
-most once, until the reference needs `MIN_CALLS` calls. No two rows share a thing or person, so that a wording means one
-row.
+A goal is graded when it ends. The world is then set to the state after its reference solution, so a mistake costs one
+goal. Manuals read and logins stay. Ids are `long.kSITE.SEED`; goals are drawn from pocket's families, each at most
+once, until the reference needs `MIN_CALLS` calls. Each thing and person occurs in one row only, so wordings are
+unambiguous.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ _ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class LongGoal:
-    """One goal of a chain. `solution` ends with `done` and relies on what the goals before it read and where they
-    logged in; `start` and `goal` are the facts before and after it, `tables` the state after it; `answer` is None if it
-    asks for none."""
+    """One goal of a chain. `solution` ends with `done` and relies on the manuals and logins of earlier goals. `start`
+    and `goal` are the facts before and after it, `tables` the state after it; `answer` is None if none is asked for."""
 
     family: str
     query: str
@@ -70,7 +69,7 @@ class GoalChain:
 
 @lru_cache(maxsize=1024)
 def make_chain(task_id: str) -> GoalChain:
-    """Build the chain of an id (about 10 ms); raises ValueError for an id that names none, open ids included."""
+    """Build the chain of an id (about 10 ms); raises ValueError for an unknown or open id."""
     kind, site, seed = split_world_id(task_id, LONG)
     if kind == OPEN:
         raise ValueError(f"task id {task_id!r} names a world without a task; ask for it with is_open_query")
@@ -85,7 +84,7 @@ def make_chain(task_id: str) -> GoalChain:
 
 
 def _goals(world: PocketWorld, wordings: list[int], rng: random.Random) -> list[LongGoal]:
-    """Draw goals until their solutions have enough calls; fewer if too many families do not suit the world."""
+    """Draw goals until their solutions have enough calls, or no family suits the world any more."""
     goals, before = list[LongGoal](), list[PocketCall]()
     for name, wording in zip(rng.sample(sorted(FAMILIES), len(FAMILIES)), wordings, strict=True):
         for _ in range(_DRAWS):
@@ -103,8 +102,8 @@ def _goals(world: PocketWorld, wordings: list[int], rng: random.Random) -> list[
 def _draw(
     family: Family, wording: int, world: PocketWorld, before: list[PocketCall], rng: random.Random
 ) -> tuple[PocketWorld, LongGoal] | None:
-    """Draw a goal and return it with the world after its solution;
-    None if it cannot be reached, or leaves a wording in doubt."""
+    """Draw a goal and return it with the world after its solution; None if it is unreachable or its wording
+    ambiguous."""
     draft = family.make(world.tables, rng)
     if draft is None:
         return None
@@ -141,7 +140,7 @@ _VERBOSE = (
 
 
 class PocketLongEnv(PocketEnv):
-    """A chain of goals in one world; parameters are pocket's, `slack` counts for each goal."""
+    """A chain of goals in one world; parameters are those of pocket, with `slack` for each goal."""
 
     def _begin(self) -> None:
         kind, site, seed = split_world_id(self.task_id, LONG)
@@ -181,7 +180,7 @@ class PocketLongEnv(PocketEnv):
         return self._end_goal(self.chain, answer) if self.chain and self.world.answer is not None else answer
 
     def _end_goal(self, chain: GoalChain, goodbye: str) -> str:
-        """Grade the goal, put the world right, and return the next goal's wording, or `goodbye` after the last."""
+        """Grade the goal, correct the world, and return the next goal's wording, or `goodbye` after the last."""
         ended = chain.goals[len(self.grades)]
         self.grades.append(score(ended, self.world))
         self.world.tables = copy.deepcopy(ended.tables)
@@ -191,7 +190,8 @@ class PocketLongEnv(PocketEnv):
         return chain.goals[len(self.grades)].query
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Carry out one call; `info` also has `goals_ended` and `goals_solved`. The reward is how `evaluate` grows."""
+        """Carry out one call; `info` also has `goals_ended` and `goals_solved`. The reward is the increase of
+        `evaluate`."""
         before = self.evaluate()
         result = super().step(action, params)
         result["reward"] = self.evaluate() - before
@@ -199,7 +199,7 @@ class PocketLongEnv(PocketEnv):
         return result
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the goals ended so far: sparse 1 if all of the chain are solved, else 0; dense the share solved; 0
+        """Grade the goals ended so far: sparse 1 if the whole chain is solved, else 0; dense the share solved; 0
         without a task."""
         sparse = self._settings.updated(params).sparse
         if not self.chain:
@@ -209,7 +209,6 @@ class PocketLongEnv(PocketEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the ids of the long tasks of train, dev, test or hard, `n` of them."""
         params = params or {}
         if "levels" in params:
             raise ValueError("the long tasks of pocket have no levels, remove the parameter; the query list takes n")

@@ -29,9 +29,8 @@ def label_steps(task_id: str, actions: Sequence[str]) -> list[Label]:
 
 
 def label_steps_of(task: WorldTask, world: PocketWorld, actions: Sequence[str]) -> list[Label]:
-    """Label each assistant message of an episode, which begins in `world`, GOOD or BAD. GOOD: a first reference call, a
-    change towards the goal that breaks nothing, the first sight of a needed id, or the right `done` once all else
-    holds."""
+    """Label each assistant message of an episode that begins in `world` GOOD or BAD. GOOD: a first reference call, a
+    harmless change towards the goal, the first sight of a needed id, and the right `done` once all else holds."""
     needed = {a for c in task.solution for a in c.args if re.fullmatch(r"[neom]\d+", a)}
     seen: set[tuple[str, tuple[str, ...]]] = set()
     labels: list[Label] = []

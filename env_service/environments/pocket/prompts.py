@@ -23,7 +23,7 @@ _EXPLORE_VERBOSE = (
 def opening(
     site: int, query: str | None, *, syntax: Syntax, verbose: bool, native: bool = False, manual: bool = False
 ) -> list[Message]:
-    """The two opening messages: system (names the site), user (the task, or a call to explore if there is none)."""
+    """Return the two opening messages: system (names the site), user (the task, or a call to explore)."""
     system = f"site k{site}"
     if manual and verbose:
         system = _VERBOSE_NATIVE.format(site=site) if native else _manual_system(site, syntax)

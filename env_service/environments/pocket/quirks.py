@@ -1,4 +1,4 @@
-"""Sites and their quirks: what experience can carry from one task to another.
+"""Sites and their quirks, which experience can carry from one task to another.
 
 A site is a number 0..31 with five hidden bits. The 16 train sites are the combinations of even parity, the held-out
 sites those of odd parity.
@@ -24,9 +24,9 @@ _USUAL = {t.name: t.params for t in TOOLS.values()}
 
 @dataclass(frozen=True, slots=True)
 class Quirks:
-    """How a site bends the tools: `guard` (a guarded call wants its manual read, or a trailing `yes`; `none` is what an
-    agent believes that knows nothing), `pay` and `plan` (the first argument of bank.pay and cal.add), `login`
-    (whether bank and buying want the PIN), `look` (whether a product is looked up before it is bought)."""
+    """A site's deviations: `guard` (a guarded call needs its manual read, or a trailing `yes`; `none` stands for
+    ignorance), `pay` and `plan` (the first argument of bank.pay and cal.add), `login` (whether bank and buying need the
+    PIN), `look` (whether a product must be looked up before it is bought)."""
 
     guard: Literal["none", "doc", "yes"]
     pay: Literal["name", "amount"]
@@ -68,17 +68,16 @@ def quirks_of(site: int) -> Quirks:
 
 
 def site_hint_parts(site: int) -> dict[str, str]:
-    """The hint of a site, quirk by quirk; raises ValueError."""
     return {quirk: PHRASES[quirk, str(value)] for quirk, value in asdict(quirks_of(site)).items()}
 
 
 def site_hint(site: int) -> str:
-    """One line that says all of a site's quirks; raises ValueError."""
+    """Return one line with all quirks of a site; raises ValueError."""
     return " ; ".join(site_hint_parts(site).values())
 
 
 def signature(tool: str, quirks: Quirks | None) -> tuple[Param, ...]:
-    """The parameters of a tool in the order a site wants them; without quirks, in the usual order."""
+    """Return a tool's parameters in a site's order; without quirks, in the usual order."""
     if quirks is None:
         return _USUAL[tool]
     if tool == "bank.pay" and quirks.pay == "amount":
@@ -106,9 +105,10 @@ def reorder(call: PocketCall, quirks: Quirks) -> PocketCall:
 
 
 def adapt(plan: Iterable[PocketCall], quirks: Quirks, pin: str, before: Sequence[PocketCall] = ()) -> list[PocketCall]:
-    """Turn a plan that knows the tools but no quirks into one that works on a site.
+    """Turn a plan that ignores quirks into one that works on a site.
 
-    `before` holds calls that were already carried out. Inserts manuals, login and look-ups just before they are needed.
+    Manuals, logins and look-ups are inserted just before they are needed. `before`: calls that were already carried
+    out.
     """
     out: list[PocketCall] = []
     seen = {(c.tool, c.args) for c in before}

@@ -24,7 +24,7 @@ _ID = re.compile(r"([a-z_]+)\.k(0|[1-9]\d?)\.(0|[1-9]\d{0,4})")
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Which sites and which seeds a split draws from, and how many tasks it has unless asked otherwise."""
+    """A split: its sites, its seeds, and its default number of tasks."""
 
     sites: tuple[int, ...]
     first_seed: int
@@ -43,8 +43,7 @@ HELD_OUT_WORDING_FROM = SPLITS["hard"].first_seed
 
 @dataclass(frozen=True, slots=True)
 class WorldTask:
-    """Everything that follows from an id. `plan` and `solution` end with `done`;
-    `answer` is None if the task asks for none.
+    """Everything that an id determines. `plan` and `solution` end with `done`; `answer` is None if none is asked for.
 
     `start` and `goal` are the facts before and after the reference solution.
     """
@@ -67,8 +66,7 @@ class WorldTask:
 
 
 def split_world_id(task_id: str, kind: str) -> tuple[str, int, int]:
-    """Return (`kind` or "open", site, seed) of an id of a world with one kind of task; raises ValueError with what is
-    wrong with it."""
+    """Parse an id of a world with one kind of task into (`kind` or "open", site, seed); raises ValueError."""
     match = _ID.fullmatch(task_id)
     if match is None or match[1] not in (kind, OPEN):
         raise ValueError(f"task id {task_id!r} is not of the form {kind}.kSITE.SEED, like {kind}.k3.17")
@@ -89,7 +87,7 @@ def world_task_ids(split: str, kind: str, sizes: Mapping[str, int], n: int | Non
 
 
 def split_id(task_id: str) -> tuple[str, int, int]:
-    """Return (family or "open", site, seed) of an id; raises ValueError with what is wrong with it."""
+    """Parse an id into (family or "open", site, seed); raises ValueError."""
     match = _ID.fullmatch(task_id)
     if match is None:
         raise ValueError(f"task id {task_id!r} is not of the form family.kSITE.SEED, like note_del.k3.17")
@@ -104,7 +102,7 @@ def split_id(task_id: str) -> tuple[str, int, int]:
 
 @lru_cache(maxsize=4096)
 def make_task(task_id: str) -> WorldTask:
-    """Build the task of an id (about 0.2 ms); raises ValueError for an id that names none, open ids included."""
+    """Build the task of an id (about 0.2 ms); raises ValueError for an unknown or open id."""
     family, site, seed = split_id(task_id)
     if family == OPEN:
         raise ValueError(f"task id {task_id!r} names a world without a task; ask for it with is_open_query")
@@ -144,7 +142,7 @@ def _finish(task_id: str, world: PocketWorld, world_seed: str, draft: TaskDraft,
 
 
 def open_world(task_id: str, syntax: Syntax = "compact") -> PocketWorld:
-    """The world for exploring without a task: a task's own start state, or the one an `open.` id names."""
+    """Return the world of an exploration: a task's start state, or that of an `open.` id."""
     family, site, seed = split_id(task_id)
     return PocketWorld(site, f"open-{seed}", syntax) if family == OPEN else make_task(task_id).world(syntax)
 

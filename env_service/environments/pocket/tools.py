@@ -1,6 +1,6 @@
-"""The tools of PocketWorld: names, parameters and what each one promises, as data.
+"""The tools of PocketWorld as data: names, parameters and guards.
 
-Nothing here knows a site: quirks.py says how a site bends a tool's signature, world.py carries the calls out.
+Nothing here depends on a site: quirks.py changes a tool's signature, world.py carries out the calls.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from env_service.environments.pocket.wordings import DAYS, NAMES, TAGS, WORDS
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One argument: its JSON key and its kind; `kind.upper()` is the placeholder shown in usage lines."""
+    """One argument: JSON key and kind; usage lines show `kind.upper()`."""
 
     key: str
     kind: str

@@ -1,7 +1,7 @@
-"""Public words of PocketWorld: its vocabulary, the wordings of each task family, and the line that tells of a quirk.
+"""Public words of PocketWorld: its vocabulary, the wordings of each task family, and the lines that state a quirk.
 
-Whoever stands outside the environment may know these and the signatures in `tools.py`; the built-in teacher reads both.
-Reordering or extending a tuple changes every task, so treat it as a new version.
+Code outside the environment may use these and the signatures in `tools.py`, as the built-in teacher does. Reordering or
+extending a tuple changes every task, so treat it as a new version.
 """
 
 from __future__ import annotations

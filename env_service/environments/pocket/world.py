@@ -22,9 +22,9 @@ Facts = dict[tuple[str | int, ...], Row | int]
 
 @dataclass(slots=True)
 class Tables:
-    """What a task is graded on. `notes` (thing, tag), `meetings` (person, day, hour), `mails` (person, text), `orders`
-    (thing,) by id; `products` (price, left) by thing; `sent` (person, text) and `paid` (person, amount) in order;
-    `balance` in whole coins."""
+    """The graded state. `notes` (thing, tag), `meetings` (person, day, hour), `mails` (person, text), `orders` (thing,)
+    by id; `products` (price, left) by thing; `sent` (person, text) and `paid` (person, amount) in order; `balance` in
+    whole coins."""
 
     notes: dict[str, tuple[str, str]]
     meetings: dict[str, tuple[str, str, int]]
@@ -56,8 +56,7 @@ class Tables:
 
 
 def make_tables(rng: random.Random) -> Tables:
-    """Draw a start state; a thing appears in one table only,
-    and ids are shuffled so that they cannot be learnt by heart."""
+    """Draw a start state. Each thing is in one table only; ids are shuffled so that they cannot be memorised."""
     things, people = rng.sample(WORDS, len(WORDS)), rng.sample(NAMES, len(NAMES))
     ids = [rng.sample(range(1, 10), 5) for _ in range(4)]
     return Tables(
@@ -89,15 +88,14 @@ class PocketWorld:
         self.answer: str | None = None
 
     def call(self, call: PocketCall) -> str:
-        """Carry out a call and return the observation; it begins with `err` if nothing was done."""
+        """Carry out a call and return the observation, or `err REASON` if it was refused."""
         try:
             return self.carry_out(call)
         except CallError as error:
             return f"err {error}"
 
     def carry_out(self, call: PocketCall) -> str:
-        """Carry out a call and return the observation;
-        raises CallError, having changed nothing, if the call is wrong."""
+        """Carry out a call and return the observation; raises CallError for a refused call, which changes nothing."""
         tool = TOOLS.get(call.tool)
         if tool is None:
             raise CallError(f"no tool {call.tool[:20]} , try doc")
@@ -112,8 +110,8 @@ class PocketWorld:
         return usage(tool, signature(tool, self.quirks), self.syntax)
 
     def hints(self, call: PocketCall | None) -> tuple[str, str]:
-        """Return how the tool of a refused call is called here, and what is to be done before it; what a manual says,
-        of the call's own tool. None is a call that could not be read."""
+        """Return the usage of a refused call's tool at this site ("" for an unreadable call), and what to do before the
+        next try."""
         if call is None or call.tool not in TOOLS:
             return "", "call doc to see the apps and their tools"
         before = list(demands(call.tool, self.quirks))

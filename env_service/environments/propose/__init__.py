@@ -1,1 +1,1 @@
-"""Proposals of tasks for another world: one message, read, checked and refused by name where it is none."""
+"""Proposals of tasks for another world: one message, parsed and checked. Each kind of refusal has a name."""

@@ -8,7 +8,7 @@ from env_service.action_format import PlainFormat
 
 
 class ProposeFormat(PlainFormat):
-    """`<question>...</question>` and what goes with it; whatever is written ends the episode."""
+    """`<question>...</question>` and further blocks; any message ends the episode."""
 
     exploration = (1, 1)
 

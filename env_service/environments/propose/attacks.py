@@ -1,7 +1,7 @@
-"""Attacks of a proposal, told by its text: each kind has a name.
+"""Attacks in the text of a proposal; each kind has a name.
 
-These checks are no wall: programs run in the sandbox of their world, and a question is text for a policy that has
-nothing but that sandbox.
+These checks are no security boundary: programs run in the sandbox of their world, and a question only reaches a policy
+inside that sandbox.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ _VALUE = re.compile(r"[-+]?\d")
 
 
 def hidden_character(text: str) -> str:
-    """Return the first character that a reader does not see (control, format, private use), as `U+202E`;
-    "" if there is none."""
+    """Return the first invisible character (control, format, private use) as `U+202E`, or ""."""
     for character in text:
         if character not in _ALLOWED and unicodedata.category(character) in _HIDDEN:
             return f"U+{ord(character):04X}"
@@ -81,14 +80,14 @@ def hidden_character(text: str) -> str:
 
 
 def chat_marker(text: str) -> str:
-    """Return what of a text is made to be taken for a turn of the chat or for a tool's answer, "" if nothing is."""
+    """Return the first text that imitates a chat turn or a tool's answer, or ""."""
     found = _MARKERS.search(unicodedata.normalize("NFKC", text))
     return found[0] if found else ""
 
 
 def forged(text: str) -> str:
-    """Return what of a question or an answer would be taken for more than a question: a marker, a fence, the beginning
-    of another's turn, an order to forget the rules; "" if nothing would."""
+    """Return the first text that imitates more than a question (chat marker, fence, another speaker's turn, order to
+    ignore the rules), or ""."""
     plain = unicodedata.normalize("NFKC", text)
     for pattern in (_MARKERS, _FENCE, _TURN, _ORDERS):
         if found := pattern.search(plain):
@@ -97,8 +96,8 @@ def forged(text: str) -> str:
 
 
 def file_access(text: str) -> str:
-    """Return what of a question asks for files of the machine (a path, a call that opens one, an order to read one), or
-    "". `Ann files a complaint` does not."""
+    """Return the first request for files of the machine (a path, a call that opens one, an order to read one), or "".
+    `Ann files a complaint` is none."""
     plain = unicodedata.normalize("NFKC", text)
     for pattern in (_PATHS, _OPENING, _READING):
         if found := pattern.search(plain):
@@ -114,8 +113,8 @@ def program_access(program: str) -> str:
 
 
 def told_answer(question: str, answer: str | None) -> str:
-    """Return where a question tells its own answer (`Answer: 7`, a box), "" if it does not. A number that is the
-    answer's by chance is no telling."""
+    """Return the place where a question reveals its answer (`Answer: 7`, a box), or "". The answer's number elsewhere
+    in the text is allowed."""
     plain = unicodedata.normalize("NFKC", question)
     wanted = _squeezed(answer)
     for found in _BOXED.finditer(plain):
@@ -129,7 +128,7 @@ def told_answer(question: str, answer: str | None) -> str:
 
 
 def _begins_with(rest: str, wanted: str) -> bool:
-    """Whether a text begins with an answer as a whole, and not with a choice of several (`yes or no`)."""
+    """Whether a text begins with the whole answer, but not with a choice (`yes or no`)."""
     squeezed = _squeezed(rest)
     after = squeezed[len(wanted) :]
     if not squeezed.startswith(wanted) or re.match(r"[./,]?\d", after):

@@ -1,4 +1,4 @@
-"""The environment "propose": from a seed, a policy writes a task for another world, in one message."""
+"""The environment "propose": given a seed, a policy writes a task for another world in one message."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from env_service.parameters import laid_over
 
 @dataclass(frozen=True, slots=True)
 class ProposeParams:
-    """- `verbose`: seeds of calc are explained, for a language model.
-    - `program`: a problem of python must come with a program that prints its answer.
+    """- `verbose`: explain seeds of calc, for a language model.
+    - `program`: a problem of python must include a program that prints its answer.
     - `is_open_query`: the same opening, graded 0.
-    - `sparse`: changes nothing, there is no partial credit.
+    - `sparse`: no effect, because there is no partial credit.
     """
 
     verbose: bool = False
@@ -57,8 +57,8 @@ class ProposeEnv(BaseEnv):
         }
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Read the proposal, which ends the episode. `info`: `refused` (why, or false), `finished` (whether it is a
-        proposal), `answer`, `question`."""
+        """Read the proposal, which ends the episode. `info`: `refused` (the reason, or false), `finished` (whether it
+        is valid), `answer`, `question`."""
         if self._is_over:
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
         # What UTF-8 cannot hold would not reach whoever asks for the state.
@@ -79,13 +79,13 @@ class ProposeEnv(BaseEnv):
         }
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Return 1 if a proposal was made that is not refused, else 0."""
+        """Return 1 for a valid proposal, else 0."""
         chosen = self._settings.updated(params)
         return 0.0 if self._read.refused or chosen.is_open_query else 1.0
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the state (`base.StateInfo`), whose facts are the proposal: question, program, answer, `refused`,
-        `warning`, its world, and `calls`, which are always 0."""
+        """Return the state (`base.StateInfo`). Its facts are the proposal: question, program, answer, `refused`,
+        `warning`, world, and `calls`, always 0."""
         options = dict(params or {})
         if options.pop("what", "state") != "state" or options:
             raise ValueError(f"get_info of propose understands what=state; got {params!r}")

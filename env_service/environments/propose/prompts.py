@@ -1,4 +1,4 @@
-"""Prompts of a proposer: two words and its seed in calc, where a policy pays for every token, or in full."""
+"""Prompts of a proposer: minimal for a seed policy in calc, else in full."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ASK = "Write one problem about {topic}. A good solution needs {skill}. It is {l
 
 
 def opening(seed: Seed, *, verbose: bool, wants_program: bool) -> list[Message]:
-    """The two opening messages; the user's holds the seed alone."""
+    """Return the two opening messages; the user's is only the seed."""
     match seed:
         case CalcSeed():
             rules = _CALC.format(operators=", ".join(OPERATORS), least=MIN_OPERANDS, most=MAX_OPERANDS)

@@ -1,15 +1,15 @@
-"""Reading a proposal: its blocks, and why it is refused.
+r"""Parses a proposal into blocks, and refuses invalid ones.
 
-A proposal is `<question>...</question>`, at most one `<program>...</program>` and at most one `\\boxed{answer}`. What
-is refused has a name, the word before the colon of `refused`:
+A proposal is `<question>...</question>`, at most one `<program>...</program>` and at most one `\boxed{answer}`. The
+kind of a refusal is the word before the colon of `refused`:
 
-- empty, too_long: there is nothing to read, or more than is read
-- malformed: blocks are missing, doubled, nested or do not close, or the question is none of its world
+- empty, too_long: the message is blank or over the limit
+- malformed: blocks are missing, doubled, nested or unclosed, or the question does not suit its world
 - injection: hidden characters, chat markers, fences, forged answers of a tool
-- asks_for_files: the question or the program wants files, processes or the network
-- answer_in_question: the question tells its answer
+- asks_for_files: the question or the program needs files, processes or the network
+- answer_in_question: the question reveals its answer
 - off_seed: the question is not what was asked for
-- other_program: in calc, the program is not the question's
+- other_program: in calc, the program computes another question
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ _BOX = re.compile(r"\\boxed\s{0,3}\{")
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a message proposes; `refused` is why it is no proposal, "" for one that is.
-    `warning` is what was amiss and done without."""
+    """A parsed proposal. `refused` is the reason for a refusal, or ""; `warning` names a defect that was ignored."""
 
     question: str = ""
     program: str | None = None
@@ -59,9 +58,9 @@ NOTHING_YET = Read(refused="empty: nothing was proposed")
 
 
 def read_proposal(text: str, seed: Seed, *, wants_program: bool) -> Read:
-    """Read a message; never raises for what a policy may write.
+    """Parse a message; never raises, whatever a policy writes.
 
-    `wants_program`: whether a problem of the world python must come with a program.
+    `wants_program`: whether a problem of the world python must include a program.
     """
     found = NOTHING_YET
     try:
@@ -163,7 +162,7 @@ def _python(found: Read, seed: PythonSeed, wants_program: bool) -> None:
 
 
 def _shortened(found: Read) -> Read:
-    """What was read of a refused proposal, for the record; at most as long as what is read of others."""
+    """Shorten the parts of a refused proposal to the limits of valid ones, for the record."""
     program = found.program and found.program[: LONGEST["program"]]
     answer = found.answer and found.answer[: LONGEST["answer"]]
     return replace(found, question=found.question[: LONGEST["question"]], program=program, answer=answer)

@@ -1,8 +1,8 @@
 """Seeds of proposals, as task ids.
 
 `calc.left.3.f.00017` asks for a question of calc that begins with `left 3 f`, `python.primes.search.3.00017` for a
-level-3 problem on primes, solved by a search; the number chooses a setting. A list goes through all combinations before
-one comes again. Splits have numbers of their own.
+level-3 problem on primes, solved by a search; the number selects a setting. A list goes through all combinations before
+it repeats one. Each split has its own numbers.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def read_seed(task_id: str) -> Seed:
 
 
 def seed_ids(split: str, params: Mapping[str, Any] | None = None) -> list[str]:
-    """Return ids of a split: `world` (calc unless given), `count` of them after `offset`."""
+    """Return `count` ids of a split from `offset` on, for `world` (default calc)."""
     if split not in FIRST_NUMBER:
         raise ValueError(f"unknown split {split!r} of propose; splits are {', '.join(FIRST_NUMBER)}")
     wanted = dict(params or {})

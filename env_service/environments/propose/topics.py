@@ -1,6 +1,6 @@
-"""Topics that seeds of the world python ask for: a topic, a skill, a level and a setting.
+"""Topics for seeds of the world python: a topic, a skill, a level and a setting.
 
-A topic's words are how it is told whether a question is about it: the beginnings of words, any of which is enough.
+A question is about a topic if one of its words begins with one of the topic's word stems.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Topic(NamedTuple):
-    """A field of problems, in words for the prompt, and the beginnings of words that questions of it hold."""
+    """A field of problems: its name in the prompt, and its word stems."""
 
     about: str
     words: tuple[str, ...]

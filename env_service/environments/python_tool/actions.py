@@ -1,7 +1,7 @@
-"""Actions that an assistant message asks for: to run code, or to end the episode with an answer.
+"""Actions in an assistant message: code to run, or an answer that ends the episode.
 
-Code is the first ```python block, a `<tool_call>` or a structured call, behind the last `</think>`; it goes before an
-answer in the same message.
+Code is the first ```python block, a `<tool_call>` or a structured call, after the last `</think>`; code takes
+precedence over an answer in the same message.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ END_WITHOUT_CALL = r"reply without a call, with the answer as \boxed{1024}."
 
 @dataclass(frozen=True)
 class Code:
-    """Code to run, how it was written, and how many further blocks or calls the message held."""
+    """Code to run, its form, and the number of further blocks or calls in the message."""
 
     source: str
     style: Style
@@ -104,7 +104,7 @@ def _block(text: str, start: re.Match[str]) -> Action:
 
 
 def parse(message: Message) -> Action:
-    """Return what the message asks for; never raises for what a model may write."""
+    """Return a message's action; never raises, whatever a model writes."""
     if calls := structured_calls(message):
         return code_of(calls[0], "structured", len(calls) - 1)
     text = after_thoughts(message.get("content") or "")
@@ -123,7 +123,7 @@ def parse(message: Message) -> Action:
 
 
 def parse_native(message: Message) -> list[ToolCall | BadCall] | PythonAnswer | PythonNoAction:
-    """Return the calls of a message in their order, its answer if it has none; code in its text is only shown."""
+    """Return a message's calls in order, or its answer if it has none; code in its text is not run."""
     if calls := structured_calls(message):
         return calls
     answer = answer_of(after_thoughts(message.get("content") or ""))

@@ -1,8 +1,8 @@
-r"""Checkers of an answer against the reference: `exact` text, `numeric` value, or `math-verify` for any expression.
+"""Checkers of an answer against the reference: `exact` text, `numeric` value, or `math-verify` for any expression.
 
 numeric: integers must match exactly, other numbers within a relative 1e-6 (or the task's absolute tolerance).
-math-verify computes, so an answer must also state a value (not `4=3` for 3); it runs in a sandbox, where an answer that
-hangs it is wrong.
+math-verify evaluates, so an answer must also state a value (`4=3` is not 3). It runs in a sandbox; an answer on which
+the sandbox hangs is wrong.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TEXT = re.compile(r"\\(?:text|mathrm|mathbf|textbf)\{([^{}]*)\}")
 
 
 def _unwrapped(text: str) -> str:
-    """Drop what only typesets: dollar signs, \\text{}, thin spaces, a final full stop, quotes around the whole."""
+    r"""Drop typesetting: dollar signs, \text{}, thin spaces, a final full stop, quotes around the whole."""
     text = text.strip().strip("$").replace("\\!", "").replace("\\,", " ").replace("\\left", "").replace("\\right", "")
     text = _TEXT.sub(r"\1", text).replace("\N{MINUS SIGN}", "-").strip()
     if text.endswith(".") and not text.endswith(".."):
@@ -50,7 +50,7 @@ def _plain_number(text: str) -> Fraction | None:
 
 
 def parse_number(text: str) -> Fraction | None:
-    """Return the rational number that the text writes, or None if it writes none."""
+    """Return the rational number in a text, or None."""
     text = _unwrapped(text)
     if named := _NAMED.fullmatch(text):
         text = named[1]
@@ -80,7 +80,7 @@ def same_number(reference: str, answer: str, tolerance: float | None = None) -> 
 
 
 def comparable(text: str) -> str:
-    """Return the text without what only typesets it: no white space beside punctuation, single spaces elsewhere."""
+    """Return the text without typesetting, its white space normalised."""
     return re.sub(r"\s*([^\w\s])\s*", r"\1", " ".join(_unwrapped(text).split()))
 
 
@@ -89,7 +89,7 @@ def same_text(reference: str, answer: str) -> bool:
 
 
 def _is_one_expression(answer: str) -> bool:
-    """Refuse text that would leave its box: several candidates must not be graded as one."""
+    """Whether braces are balanced and no box is inside, so that several candidates cannot be graded as one."""
     depth = 0
     for brace in re.findall(r"(?<!\\)[{}]", answer):
         depth += 1 if brace == "{" else -1
@@ -99,10 +99,9 @@ def _is_one_expression(answer: str) -> bool:
 
 
 def same_expression(reference: str, answer: str) -> bool:
-    """Whether math-verify holds both for the same expression
-    and the answer is worked out (`expressions.is_worked_out`).
+    """Whether math-verify finds both expressions equal and the answer states a value (`expressions.is_worked_out`).
 
-    Raises ValueError if it cannot read the reference.
+    Raises ValueError if the reference is unreadable.
     """
     if not _is_one_expression(answer):
         return False

@@ -1,6 +1,6 @@
 """The "python" environment: solve a maths or code problem with a sandboxed interpreter.
 
-Without a sandbox `SandboxUnavailable` is raised, and no code is run. The grade depends only on the final answer.
+Without a sandbox, `SandboxUnavailable` is raised and no code is run. Only the final answer is graded.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def _start(settings: PythonSettings) -> Sandbox:
 
 
 class PythonEnv(BaseEnv):
-    """One problem and one interpreter. Parameters: `is_open_query`, `native_tools`, `stateful` (false: every run starts
-    afresh), `sparse`, and `problem`: a proposed question and answer (`proposed.proposed_task`) in place of a listed
+    """One problem and one interpreter. Parameters: `is_open_query`, `native_tools`, `stateful` (false: each run starts
+    anew), `sparse`, and `problem`: a proposed question and answer (`proposed.proposed_task`) in place of a listed
     task."""
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"
@@ -83,8 +83,7 @@ class PythonEnv(BaseEnv):
 
     @classmethod
     def warm_up(cls) -> None:
-        """Start one sandbox ahead for the next instance of this process. Optional:
-        a sandbox takes some 50 ms to build."""
+        """Build one sandbox ahead (50 ms) for the next instance of this process."""
         global _spare
         if _spare is None or _spare[0] != os.getpid():
             settings = read_settings()
@@ -129,7 +128,7 @@ class PythonEnv(BaseEnv):
         return self._reply([answer_to(calls[0], text)] if calls else _said(text), **facts)
 
     def _run(self, asked: Code | PythonNoAction) -> tuple[str, dict[str, Any]]:
-        """Run code; returns the observation, and what `info` says of it."""
+        """Run code; returns the observation and its keys of `info`."""
         if isinstance(asked, Code) and len(asked.source.encode("utf-8", "surrogatepass")) > MAX_CODE_BYTES:
             asked = PythonNoAction(f"The code is longer than the {MAX_CODE_BYTES} bytes allowed.", asked.style)
         if isinstance(asked, PythonNoAction):
@@ -141,8 +140,7 @@ class PythonEnv(BaseEnv):
         return text, {"status": result.status, "wall_s": round(result.wall_s, 4), "refused": result.status != "ok"}
 
     def _run_calls(self, calls: list[ToolCall | BadCall]) -> StepResult:
-        """Run the code of each call, until their time is used up;
-        `info` tells of the first that was refused, else of the last."""
+        """Run each call's code until the time is used up; `info` describes the first refused call, else the last."""
         state: list[Message] = []
         told: dict[str, Any] = {}
         deadline = time.monotonic() + min(_STEP_BUDGET_S, self.call_timeout_s - self._settings.limits.wall_s)
@@ -156,7 +154,7 @@ class PythonEnv(BaseEnv):
         return self._reply(state, **told)
 
     def _revive(self) -> bool:
-        """Replace an interpreter that was killed since the last run; return whether that was needed."""
+        """Replace an interpreter that died since the last run; return whether it had."""
         if self._sandbox.is_alive():
             return False
         self._replace()
@@ -194,8 +192,7 @@ class PythonEnv(BaseEnv):
         }
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Return 1 if the answer given to `step` is right, else 0; `sparse` changes nothing. 0 without a task, or
-        without a reference answer."""
+        """Return 1 if the answer given to `step` is right, else 0; 0 without a task or a reference answer."""
         read_flags(params, self._flags)
         if self._answer is None or self._flags["is_open_query"] or not self._task.answer:
             return 0.0
@@ -205,7 +202,7 @@ class PythonEnv(BaseEnv):
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the tool's schema, limits, packages and counts, or with `what` "state" the state (`base.StateInfo`).
-        Its facts count the runs, but of an open query, whose task may be solved by any number of runs."""
+        Its facts count the runs, except in an open query."""
         options = dict(params or {})
         what = options.pop("what", "tools")
         if options or what not in ("tools", "state"):

@@ -1,4 +1,5 @@
-"""Verdicts in the grader's sandbox: math-verify's verdict on two expressions, and whether the answer is worked out.
+"""Runs in the grader's sandbox: whether two expressions are equal by math-verify, and whether the answer states a
+value.
 
 Its text is sent there (`checkers.same_expression`), so it imports nothing of the project.
 """
@@ -24,10 +25,10 @@ def verdict(reference: str, answer: str) -> str:
 
 
 def is_worked_out(answer: Any, reference: Any) -> bool:
-    """Whether an answer states a value: no equation but `name = value`, and no part that is still to be computed.
+    """Whether an answer states a value: no equation but `name = value`, and no part left to compute.
 
-    `(7*8-50)/2`, `4=3` and `x+1+2` do not; `x=3`, `3/4`, `3*10^5` and `(x+1)^2` do. A reference that does not asks for
-    its own form.
+    `(7*8-50)/2`, `4=3` and `x+1+2` do not; `x=3`, `3/4`, `3*10^5` and `(x+1)^2` do. If the reference does not state a
+    value itself, the answer need not either.
     """
     if isinstance(answer, str):  # what math-verify does not understand is equal by its text alone
         return True
@@ -62,7 +63,7 @@ def _is_open(expression: Any) -> bool:
 
 
 def _is_to_be_computed(part: Any) -> bool:
-    """Whether a part works out to a rational number and is not written as one, or adds or multiplies two of them."""
+    """Whether a part is a rational number in another form, or a sum or product with two numbers."""
     if not isinstance(part, sympy.Expr) or _is_numeral(part):
         return False
     if not part.free_symbols and isinstance(part.doit(), sympy.Rational):
@@ -76,7 +77,7 @@ def _is_to_be_computed(part: Any) -> bool:
 
 
 def _is_numeral(part: Any) -> bool:
-    """Whether a part is a number as one writes it: 3, 3/4, 0.5, 1/3 as a power, 10^5, -3*10^5."""
+    """Whether a part is written as one number: 3, 3/4, 0.5, 1/3 as a power, 10^5, -3*10^5."""
     if isinstance(part, sympy.Number):
         return True
     if isinstance(part, sympy.Pow):

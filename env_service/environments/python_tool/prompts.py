@@ -1,4 +1,4 @@
-"""Prompts of the agent: the protocol, the task, and what became of its code."""
+"""Prompts of the agent: the protocol, the task, and the results of its code."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def _ending(result: RunResult, limits: SandboxLimits) -> str | None:
 
 
 def observation(code: Code, result: RunResult, limits: SandboxLimits, *, lost_before: bool) -> str:
-    """Return the text of what a run printed and how it ended.
+    """Return the text of a run's output and end.
 
-    `lost_before`: the interpreter was found dead before this run, which a fresh one carried out.
+    `lost_before`: the interpreter had died before this run, so a new one was used.
     """
     output = result.output.rstrip("\n")
     body = _fenced(output) if code.style == "block" else output

@@ -1,4 +1,4 @@
-"""The task of a problem that somebody proposed, in place of one of the task files."""
+"""Task of a proposed problem, which is in no task file."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from env_service.problem import read_problem
 
 
 def proposed_task(task_id: str, problem: Any) -> PythonTask:
-    """Return the task that the parameter `problem` of `create` describes (`env_service.problem`). The checker is
-    numeric for a number, else exact, unless one is named. Without an answer nothing is right. Raises ValueError."""
+    """Return the task in the parameter `problem` of `create` (`env_service.problem`). The default checker is numeric
+    for a number, else exact. Without an answer every answer is wrong. Raises ValueError."""
     given = read_problem(problem, CHECKERS)
     answer = given.answer or ""
     is_number = parse_number(answer) is not None

@@ -44,8 +44,7 @@ def paths_of(names: Sequence[str]) -> list[str]:
 
 
 def metadata_of(distribution: str) -> str:
-    """Return the host path of an installed distribution's `.dist-info` folder (some packages ask for versions at run
-    time)."""
+    """Return the `.dist-info` folder of a distribution, which some packages read at run time."""
     installed = importlib.metadata.distribution(distribution)
     folder = next(file.parts[0] for file in installed.files or () if file.parts[0].endswith(".dist-info"))
     return str(Path(str(installed.locate_file(folder))).resolve())
@@ -57,7 +56,7 @@ LONGEST_WALL_S = 45.0
 
 
 class SettingsError(RuntimeError):
-    """The server's own configuration is wrong; no request can mend it."""
+    """The operator's configuration is wrong."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The answer of a message, or why it holds none. Nothing raises for what a model may write."""
+"""The answer in a message, or why it has none."""
 
 from __future__ import annotations
 

@@ -116,8 +116,8 @@ class ReasoningGymEnv(BaseEnv):
         return "The answer was taken."
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Return the package's score of the answer that ended the episode; by default 1 if it is right, else 0. Without
-        a task, or an answer, 0."""
+        """Return the package's score of the final answer; by default 1 if it is right, else 0. 0 without a task or an
+        answer."""
         chosen = self._settings.updated(params)
         if self._answer is None or chosen.is_open_query:
             return 0.0
@@ -127,8 +127,8 @@ class ReasoningGymEnv(BaseEnv):
         return float(self._score >= 1.0) if chosen.sparse else self._score
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the tool's schema under `tools`; with `what` "state" the state (`base.StateInfo`). There are no tools
-        to call but the answer, so `calls` is 0."""
+        """Return the tool's schema under `tools`; with `what` "state" the state (`base.StateInfo`). `calls` is always
+        0."""
         options = dict(params or {})
         what = options.pop("what", "tools")
         if options or what not in ("tools", "state"):

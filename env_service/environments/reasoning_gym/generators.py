@@ -29,7 +29,7 @@ def catalogue() -> dict[str, list[int]]:
 
 
 def item(name: str, level: int, seed: int) -> dict[str, Any]:
-    """Return the question of a task, and an answer that is right (None where the package tells none)."""
+    """Return a task's question and a right answer (None if the package gives none)."""
     entry = _made(name, level, seed)[1]
     answer = entry["answer"]
     if answer is None:
@@ -39,7 +39,7 @@ def item(name: str, level: int, seed: int) -> dict[str, Any]:
 
 
 def verdict(name: str, level: int, seed: int, answer: str) -> float:
-    """Return the package's score of an answer in 0..1; 0 for one that its scorer cannot read."""
+    """Return the package's score of an answer in 0..1; 0 if its scorer cannot read the answer."""
     dataset, entry = _made(name, level, seed)
     if name == "game_of_life_halting":  # the package takes any text for a yes
         return float(answer.strip().casefold() == str(entry["answer"]).casefold())

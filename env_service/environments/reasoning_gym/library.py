@@ -1,7 +1,7 @@
-"""The package reasoning-gym, which lies in a folder of its own and runs only in a sandbox.
+"""The package reasoning-gym, installed in a folder of its own and run only in a sandbox.
 
-Its scorers evaluate what an agent wrote, and one generator runs code of a data set. An answer on which the sandbox
-hangs is wrong. `screen` refuses answers that are code, and a sandbox that evaluated one is discarded.
+Its scorers evaluate an agent's text, and one generator runs code of a data set. An answer on which the sandbox hangs is
+wrong. `screen` refuses answers that are code; a sandbox that evaluated an answer is discarded.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ LIMITS = SandboxLimits(wall_s=30.0, cpu_s=24 * 3600, memory_mb=4096, output_byte
 
 
 class NotInstalled(RuntimeError):
-    """The package is not there; the message says how to get it."""
+    """The package is missing; the message says how to install it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A question, and an answer that is right; None where the package tells none."""
+    """A question and a right answer; None if the package gives none."""
 
     question: str
     answer: str | None
@@ -65,7 +65,7 @@ class Library:
 
     @classmethod
     def shared(cls) -> Library:
-        """Return the one of this process; raises NotInstalled."""
+        """Return this process's library; raises NotInstalled."""
         with cls._sharing:
             if cls._shared is None:
                 cls._shared = cls(root_folder())
@@ -84,14 +84,14 @@ class Library:
             return Item(**self._answered(f"item({name!r}, {level}, {seed})"))
 
     def verdict(self, name: str, level: int, seed: int, answer: str) -> float:
-        """Return the score of an answer in 0..1: 1 is right, what lies between is the package's partial credit."""
+        """Return the score of an answer in 0..1; 1 is right, less is partial credit."""
         known = self.item(name, level, seed).answer
         if known is not None and answer.strip() == known.strip():
             return 1.0
         return self.scored(name, level, seed, answer) if is_harmless(name, answer) else 0.0
 
     def scored(self, name: str, level: int, seed: int, answer: str) -> float:
-        """Return what the package's scorer says, of an answer that it may evaluate; see `verdict`."""
+        """Return the score of a screened answer; see `verdict`."""
         call = f"verdict({name!r}, {level}, {seed}, {answer!r})"
         with self._lock:
             try:
@@ -112,8 +112,8 @@ class Library:
             sandbox.close()
 
     def _answered(self, call: str) -> Any:
-        """Return what a call of `generators` gives; raises `_Ended` where the sandbox did not survive it, RuntimeError
-        where the call failed."""
+        """Return the result of a call of `generators`; raises `_Ended` if the sandbox died, RuntimeError if the call
+        failed."""
         if self._sandbox is None:
             self._sandbox = Sandbox(self._limits, self._packages)
             begun = self._sandbox.run(_GENERATORS.read_text(encoding="utf-8"))

@@ -21,7 +21,7 @@ _NATIVE = (
 
 
 def opening(question: str, *, native: bool) -> list[Message]:
-    """Return the two opening messages; the user's is the question and nothing else."""
+    """Return the two opening messages; the user's is only the question."""
     return [{"role": "system", "content": _NATIVE if native else _FORM}, {"role": "user", "content": question}]
 
 

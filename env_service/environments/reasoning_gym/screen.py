@@ -1,4 +1,4 @@
-"""Answers that the package's scorers evaluate: which of them are what was asked for, and no code."""
+"""Screen for answers that the package's scorers evaluate: no code."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _FORMULA = re.compile(rf"(?:\d+(?:\.\d+)?|\b(?:{_WORD})\b|\*\*|[-+*/^(),\s])*", 
 
 
 def is_harmless(name: str, answer: str) -> bool:
-    """Whether an answer may be handed to a generator's scorer: always where nothing is evaluated, else a literal, or a
-    formula of numbers, one-letter names and the usual functions."""
+    """Whether an answer may be scored: a literal, or a formula of numbers, one-letter names and common functions.
+    Anything, if the scorer evaluates nothing."""
     if name in LISTS:
         return _is_no_code(answer)
     return name not in FORMULAS or (len(answer) <= LONGEST and _FORMULA.fullmatch(answer) is not None)

@@ -1,5 +1,5 @@
-"""Tasks of the generators: an id is `GENERATOR.LEVEL.SEED`, `chain_sum.2.17` for example. There is no end of seeds;
-each split has its own."""
+"""Tasks of the generators: an id is `GENERATOR.LEVEL.SEED`, for example `chain_sum.2.17`. Seeds are unlimited, and
+separate for each split."""
 
 from __future__ import annotations
 

@@ -27,11 +27,11 @@ Focus only on what the task says: a wrong focus fails it. If a command is ambigu
 
 @dataclass(frozen=True, slots=True)
 class ScienceworldParams(TextWorldParams):
-    """Parameters of `create`, those of `TextWorldParams` among them.
+    """Parameters of `create`, in addition to those of `TextWorldParams`.
 
     - `max_steps`: commands that an episode may take, 100 in the package.
-    - `admissible`: the commands that the simulator takes are hundreds.
-    - `simplifications`: what the package makes easier, separated by commas, "easy" for all; "" as published.
+    - `admissible`: lists hundreds of commands.
+    - `simplifications`: the package's simplifications, separated by commas, "easy" for all; "" as published.
     """
 
     max_steps: int = 100

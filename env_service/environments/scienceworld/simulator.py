@@ -29,7 +29,7 @@ _GAME_MB = 16
 
 
 class ScienceworldNotInstalled(RuntimeError):
-    """The package scienceworld or a Java runtime is not here."""
+    """The package scienceworld or a Java runtime is missing."""
 
 
 def splits() -> dict[str, tuple[int, int, int]]:
@@ -52,7 +52,7 @@ class Simulator:
     _making = threading.Lock()
 
     def __init__(self) -> None:
-        """Start Java; raises ScienceworldNotInstalled, RuntimeError for a heap that is no number."""
+        """Start Java; raises ScienceworldNotInstalled, RuntimeError for an invalid heap size."""
         java = shutil.which("java")
         if java is None:
             raise ScienceworldNotInstalled(
@@ -152,7 +152,7 @@ class ScienceWorldGame:
         return str(self._ask("step", command)).strip()
 
     def score(self) -> float:
-        """Return the simulator's score: 0 to 1, -1 once the task is failed for good."""
+        """Return the simulator's score: 0 to 1, or -1 once the task has failed."""
         return float(self._ask("getScore"))
 
     def is_completed(self) -> bool:
@@ -166,7 +166,6 @@ class ScienceWorldGame:
         return str(self._ask("freeActionLook")).strip()
 
     def inventory(self) -> str:
-        """Return what is carried; takes no time in the game."""
         return str(self._ask("freeActionInventory")).strip()
 
     def progress(self) -> str:
@@ -176,7 +175,7 @@ class ScienceWorldGame:
         return sorted(map(str, self._ask("getValidActionObjectCombinations")))
 
     def gold(self) -> list[str]:
-        """Return the commands that solve a game that was made with `gold`."""
+        """Return the commands that solve a game created with `gold`."""
         return list(map(str, self._ask("getGoldActionSequence")))
 
     def close(self) -> None:

@@ -1,7 +1,6 @@
-"""Tasks that are folders, as harbor lays them out: an agent works in a container of each, not through `step`.
+"""Tasks that are folders in harbor's layout: an agent works in each task's container, not through `step`.
 
-`root/<split>/<task>/instruction.md` is the task. `actor_rollout_ref.rollout.agent_container` says who acts and who
-grades.
+`root/<split>/<task>/instruction.md` is the task. `actor_rollout_ref.rollout.agent_container` selects agent and grader.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ _ELSEWHERE = (
 
 
 class TaskFoldersEnv(BaseEnv):
-    """One task's words; `root` is the folder of all tasks (in `env_params` and, for listing them, in
-    `data.train_filter` and `data.val_filter`)."""
+    """One task's text; `root` is the folder of all tasks (in `env_params`, and for listing in `data.train_filter` and
+    `data.val_filter`)."""
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
     call_timeout_s: ClassVar[float] = 10.0
@@ -46,7 +45,6 @@ class TaskFoldersEnv(BaseEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return `<split>/<task>` of every task of a split."""
         root = _root(params or {})
         folder = root / split
         if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""The calls of an assistant message, and one that the package would compute for minutes."""
+"""The calls of an assistant message, and a check for calls that would compute for minutes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SMALL_POWER = re.compile(r"[^*]*(?:\*(?!\*)[^*]*)*\*\*\s*-?\d{1,3}(?![\d.])(?:[
 
 
 def read_calls(action: Message, *, native: bool) -> tuple[str, list[ToolCall | BadCall]]:
-    """Return what a message says beside its calls, without its thoughts, and its calls; more than 64 are all bad."""
+    """Return a message's text without thoughts and calls, and its calls; more than 64 are all bad."""
     text = after_thoughts(action.get("content") or "")
     calls = structured_calls(action)
     if not native and not calls and _TAG in text:
@@ -28,8 +28,8 @@ def read_calls(action: Message, *, native: bool) -> tuple[str, list[ToolCall | B
 
 
 def too_hard(name: str, arguments: dict[str, Any]) -> str | None:
-    """Return the refusal of a call that would keep the processor busy: the package's `calculate` evaluates powers of
-    powers, and text of any length."""
+    """Return the refusal of an expensive call, or None: the package's `calculate` evaluates powers of powers, and texts
+    of any length."""
     expression = arguments.get("expression")
     if name != "calculate" or not isinstance(expression, str):
         return None

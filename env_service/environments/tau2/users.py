@@ -1,4 +1,4 @@
-"""Users whom the agent talks to: a language model that plays the user as the benchmark does, or a script for tests.
+"""The users that the agent talks to: a language model, as in the benchmark, or a script for tests.
 
 A user answers with a message, or with calls of its own tools (telecom: its phone). `###STOP###`, `###TRANSFER###` or
 `###OUT-OF-SCOPE###` in its message end the episode.
@@ -24,12 +24,12 @@ MOST_CALLS = 20
 
 
 class UserFailed(RuntimeError):
-    """The user said nothing: the episode is lost and has no grade."""
+    """The user gave no reply, so the episode has no grade."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserTurn:
-    """A user says `content`, or calls tools."""
+    """A user's message (`content`), or its calls of tools."""
 
     content: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -41,18 +41,18 @@ class UserTurn:
 
 class User(Protocol):
     def hears(self, said: str) -> UserTurn:
-        """Answer what the agent says; the first time its greeting. Raises UserFailed."""
+        """Answer the agent's message, at first its greeting. Raises UserFailed."""
 
     def sees(self, results: Sequence[str]) -> UserTurn:
-        """Go on after the results of the calls of the last turn. Raises UserFailed."""
+        """Continue after the results of the last turn's calls. Raises UserFailed."""
 
 
 @dataclass
 class ScriptedUser:
-    """Tells the task's request, then a line of what it knows and wants for each message of the agent, agrees once, and
-    stops. It does what a message names of its tools: `toggle_data`, or `set_wifi_calling({"enabled": false})`.
+    """States the task's request, then one known fact for each message of the agent, agrees once, and stops. It uses its
+    tools as a message tells it to: `toggle_data`, or `set_wifi_calling({"enabled": false})`.
 
-    For tests and for runs without a language model. It understands nothing: numbers made with it are no results of the
+    For tests and for runs without a language model. It understands nothing, so its scores are no results of the
     benchmark.
     """
 
@@ -147,7 +147,7 @@ class LlmUser:
 
 @dataclass(frozen=True)
 class UserEndpoint:
-    """The address of the model that plays users. The key never appears in a repr, nor in an error."""
+    """Endpoint of the model that plays users. The key never appears in a repr or an error."""
 
     url: str
     model: str
@@ -176,7 +176,7 @@ class UserEndpoint:
 
 
 def user_of(kind: str, domain: Domain, task: Any) -> User | None:
-    """Return the user of an episode, None for `solo`; raises ValueError where there is no such user."""
+    """Return an episode's user, None for `solo`; raises ValueError for an unknown kind."""
     if kind not in USERS:
         raise ValueError(f"parameter user={kind!r} is not one of {', '.join(USERS)}")
     if kind == "solo":
@@ -193,7 +193,7 @@ def user_of(kind: str, domain: Domain, task: Any) -> User | None:
 
 
 def first_message(user: User) -> str:
-    """Return what a user answers to the agent's greeting; raises UserFailed if it does anything else."""
+    """Return a user's answer to the greeting; raises UserFailed if it is not a message."""
     turn = user.hears(GREETING)
     if turn.calls:
         raise UserFailed("the user called tools before it had said what it wants")
@@ -201,7 +201,7 @@ def first_message(user: User) -> str:
 
 
 def _lines_of(task: Any) -> list[str]:
-    """Return what a scripted user says, in its order; the first line is the request."""
+    """Return a scripted user's lines in order; the first is the request."""
     told = task.user_scenario.instructions
     if isinstance(told, str):
         return [told]

@@ -1,8 +1,8 @@
 """Writes demonstrations of legal play for a seed policy: `python -m env_service.environments.textarena.demonstrate
 --game Nim-v0 --games 2000 --out demos.jsonl`.
 
-All seats move at random, so that a policy learns the form of moves and not how to win. A line is `{"task_id": "...",
-"actions": ["...", ...]}`.
+All seats move at random: a policy learns the form of moves, not strategy. A line is `{"task_id": "...", "actions":
+["...", ...]}`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ _FIRST = SPLIT_SEEDS["train"].stop // 2
 
 
 def played(task_id: str) -> list[str]:
-    """Return the moves of the agent's seat in one game, all of them legal and drawn; of a game without one for it,
-    none."""
+    """Return the agent's moves in one game: random legal ones, until the game is over or no legal move is known."""
     env = TextarenaEnv(task_id, "demonstration")
     env.get_init_state()
     rng, actions, over = random.Random(task_id), list[str](), False
@@ -47,7 +46,6 @@ def demonstrations(game: str, games: int) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m env_service.environments.textarena.demonstrate")
     parser.add_argument("--game", required=True, choices=list(GAMES), metavar="GAME", help="one of textarena's games")
     parser.add_argument("--games", type=int, default=2000, help="how many games are played (default 2000)")

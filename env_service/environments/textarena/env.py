@@ -1,7 +1,7 @@
-"""The environment textarena: the agent has one seat of a game, the task says who plays the others.
+"""The environment textarena: the agent has one seat of a game; the task names the other players.
 
-Most games ask once more after an illegal move, and a second one loses. The score is the outcome of the agent's seat. An
-instance has a process of its own: the games draw from Python's one generator.
+In most games a first illegal move is repeated, and a second one loses. The score is the outcome of the agent's seat. An
+instance has its own process, because games draw from Python's global generator.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class TextarenaParams:
     """Parameters of `create`.
 
     - `is_open_query`: the game without a goal; not graded.
-    - `max_steps`: moves of the agent, after which the game is broken off and worth nothing.
-    - `checkpoint`: whose policy the player `policy` is; a run's self-play sends it.
+    - `max_steps`: the agent's moves, after which the game is aborted and graded 0.
+    - `checkpoint`: policy of the player `policy`; self-play sets it.
     """
 
     is_open_query: bool = False
@@ -38,7 +38,7 @@ class TextarenaParams:
 
 
 class TextarenaEnv(BaseEnv):
-    """One match; see `TextarenaParams` for the parameters, `tasks.TaskId` for the task ids."""
+    """One match; see `TextarenaParams` and `tasks.TaskId`."""
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"
     call_timeout_s: ClassVar[float] = 600.0  # several chat models may have to be asked before it is the agent's turn
@@ -124,7 +124,7 @@ class TextarenaEnv(BaseEnv):
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
         """Grade the outcome r of the agent's seat, -1 to 1: with `sparse=False` (r + 1) / 2, else 1.0 for the best
-        there is and 0.0 below. A game that is not over, or open, is worth 0.0."""
+        outcome and 0.0 below. 0.0 for an unfinished or open game."""
         is_sparse = read_flags(params, {"sparse": True})["sparse"]
         outcome = self._match.outcome.get(self._id.seat)
         if self._settings.is_open_query or outcome is None:
@@ -133,8 +133,8 @@ class TextarenaEnv(BaseEnv):
         return float(score >= 1.0) if is_sparse else score
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return `params["what"]`: "task" (default), "state" (`base.StateInfo`), "legal" (the agent's legal moves
-        among those that are tried; not for the agent)."""
+        """Return `params["what"]`: "task" (default), "state" (`base.StateInfo`), "legal" (the legal ones of the known
+        moves; not for the agent)."""
         asked = dict(params or {})
         what = asked.pop("what", "task")
         if asked or what not in ("task", "tools", "state", "legal"):

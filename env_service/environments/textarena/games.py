@@ -1,7 +1,7 @@
-"""The games that are offered: how many play, and which moves to try for a legal one.
+"""The games: number of players, and candidates for legal moves.
 
-A game's list holds all its moves, or enough of them that one is legal in every position;
-`match.TextArenaMatch.legal_moves` asks the game's own rules which.
+A game's candidates include all its moves, or enough to have a legal one in every position;
+`match.TextArenaMatch.legal_moves` filters them by the game's rules.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Moves = Callable[[Any, int], Iterable[str]]
 
 @dataclass(frozen=True, slots=True)
 class TextArenaGame:
-    """One game: the number of its seats, and moves to try; None: those that it lists itself.
+    """One game: its number of seats and its candidate moves; None: the game lists its moves.
 
-    `searched`: moves that `players.Minimax` looks ahead; 0 where draws or hidden cards make that no good.
+    `searched`: depth of `players.Minimax`; 0 where chance or hidden cards make search useless.
     """
 
     seats: int
@@ -35,7 +35,7 @@ def _numbers(text: str, *ranges: Iterable[Any]) -> Moves:
 
 
 def _squares(files: str, ranks: int, form: str, straight: int) -> Moves:
-    """Moves from a square to another on its file, rank or diagonals, at most `straight` away."""
+    """Moves from a square along its file, rank or diagonals, at most `straight` away."""
     names = [(column, rank, f"{file}{rank + 1}") for column, file in enumerate(files) for rank in range(ranks)]
     moves = tuple(
         form.format(start, end)
@@ -57,7 +57,7 @@ def _chopsticks(game: Any, seat: int) -> list[str]:
 
 
 def _blotto(game: Any, seat: int) -> list[str]:
-    """Divisions of all units into as many parts as there are fields, in steps of a fifth of a field's share."""
+    """Divisions of all units among the fields, in steps of a fifth of a field's average."""
     names, total = list(game.field_names), int(game.num_total_units)
     step = max(1, total // (len(names) * 5))
     parts = [*range(0, total + 1, step)]

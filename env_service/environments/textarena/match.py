@@ -1,7 +1,7 @@
-"""A match: the package's game, its seats' messages, and which moves are legal by its own rules.
+"""A match: the package's game, its messages to each seat, and its legal moves.
 
-Games draw from Python's own generator. A match keeps a state of it for itself, so that a seed gives the same game
-whatever else the process draws.
+Games draw from Python's global generator. A match saves and restores the generator's state, so a seed always gives the
+same game.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TextArenaMatch:
 
     Args:
         game_id: of `games.GAMES`.
-        seed: of the game's own draws.
+        seed: of the game's draws.
 
     Raises TextarenaNotInstalled.
     """
@@ -56,7 +56,7 @@ class TextArenaMatch:
 
     @property
     def outcome(self) -> dict[int, float]:
-        """The game's reward of each seat, -1 to 1; nothing before it is over."""
+        """The reward of each seat, -1 to 1; empty until the game is over."""
         rewards = self.game.state.rewards if self.over else None
         return {int(seat): float(reward) for seat, reward in (rewards or {}).items()}
 
@@ -67,9 +67,9 @@ class TextArenaMatch:
         return bool(self.game.state.game_info[seat].get("invalid_move"))
 
     def hears(self, seat: int) -> tuple[str, str]:
-        """Return what is new to a seat: the game's rules (once), and the rest.
+        """Return a seat's new messages: the game's rules (once), and the rest.
 
-        Of several boards the last one is told, and of the seat's own words nothing.
+        Only the last of several boards is included, and none of the seat's own words.
         """
         new = self.game.state.observations[seat]
         self.game.state.observations[seat] = []
@@ -89,9 +89,9 @@ class TextArenaMatch:
         return "\n".join(rules), "\n".join(part for part in rest if part)
 
     def play(self, said: str) -> str | None:
-        """Make the move of the seat whose turn it is; returns why it was refused, None if it was not.
+        """Make the move of the seat whose turn it is; returns the refusal, or None.
 
-        The game decides what a refused move costs: it is asked again, or the seat loses.
+        After a refusal the game asks again, or the seat loses.
         """
         self.refused = None
         move = self.written(said)
@@ -100,8 +100,8 @@ class TextArenaMatch:
         return self.refused
 
     def written(self, said: str) -> str:
-        """Return what a seat said as the game takes it: without thoughts, at most `LONGEST_MOVE` characters, and in
-        brackets where the package itself puts them."""
+        """Return a seat's text as a move: without thoughts, at most `LONGEST_MOVE` characters, in brackets if the
+        package adds them."""
         text = said.rpartition("</think>")[2].strip()[-LONGEST_MOVE:]
         return f"[{text}]" if self._wraps and "[" not in text and "]" not in text else text
 
@@ -112,7 +112,7 @@ class TextArenaMatch:
         return listed(text for _, text, _ in [*self._heard[seat], *self.game.state.observations[seat]])
 
     def legal_moves(self, rng: random.Random | None = None) -> Sequence[str]:
-        """Return the legal moves of the seat whose turn it is; with `rng` one of them, drawn among the candidates."""
+        """Return the legal moves of the seat whose turn it is; with `rng`, one drawn at random."""
         tried = list(dict.fromkeys(self.candidates())) if rng is None else self.candidates()
         if rng is not None:
             rng.shuffle(tried)
@@ -125,8 +125,8 @@ class TextArenaMatch:
         return found
 
     def after(self, move: str) -> TextArenaMatch | None:
-        """Return a copy of this match after a move, None if the move is not legal. What the game draws for it is drawn
-        anew when it is made."""
+        """Return a copy of this match after a move, or None if the move is illegal. The copy draws its own random
+        numbers."""
         other = copy.copy(self)
         other.game = self._position()
         other.refused = None

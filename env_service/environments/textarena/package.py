@@ -1,7 +1,7 @@
 """The package textarena, imported from a folder of its own.
 
-It imports nltk, requests and websockets for word games and for playing on its makers' server. No game here needs them,
-so nltk is not installed: a module of its name stands in its place, and refuses what it is asked for.
+It imports nltk, requests and websockets for word games and online play. The games here do not need nltk, so a stub
+module takes its place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SITE = "TEXTARENA_SITE"
 
 
 class TextarenaNotInstalled(RuntimeError):
-    """The package textarena is not here."""
+    pass
 
 
 class _NoNltk(ModuleType):
@@ -43,7 +43,7 @@ def installed() -> bool:
 
 @cache
 def package() -> Any:
-    """Return the module `textarena` (a quarter of a second the first time); raises TextarenaNotInstalled."""
+    """Return the module `textarena` (0.25 s the first time); raises TextarenaNotInstalled."""
     use_site("textarena", _SITE, "textarena")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no thread of numpy's: processes are forked from this one
     stands_in = [name for name in ("nltk", "nltk.corpus") if name not in sys.modules and not is_importable("nltk")]

@@ -1,6 +1,6 @@
-"""Players of the other seats: at random, by looking ahead, or a chat model.
+"""Players of the other seats: random, minimax, or a chat model.
 
-A chat model that does not answer loses the episode (`PlayerFailed`), and nobody is graded.
+If a chat model does not answer, the episode fails without a grade (`PlayerFailed`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _LLM = "ENV_TEXTARENA_LLM"
 
 
 class PlayerFailed(RuntimeError):
-    """A seat made no move: the episode is lost and has no grade."""
+    pass
 
 
 class SeatPlayer(Protocol):
     def move(self, match: TextArenaMatch, rules: str, heard: str) -> str:
-        """Return what the seat says, whose turn it is, on what it was told: the rules (empty but for the first time),
-        and what is new. Raises PlayerFailed."""
+        """Return the move of the seat whose turn it is. `rules` is empty after the first time, `heard` the new
+        messages. Raises PlayerFailed."""
 
 
 @dataclass
@@ -43,10 +43,10 @@ class RandomPlayer:
 
 @dataclass
 class Minimax:
-    """The move with the best outcome, looking as many moves ahead as `games.TextArenaGame.searched` says;
-    beyond that it counts a draw. Among equals one is drawn.
+    """Plays the move with the best outcome within the game's `searched` moves; a longer game counts as a draw. Ties are
+    drawn at random.
 
-    For two seats that see everything. A position that was valued is not looked at again.
+    For two seats with full information. Values of positions are cached.
     """
 
     rng: random.Random
@@ -79,9 +79,8 @@ class Minimax:
 
 @dataclass
 class ChatPlayer:
-    """A chat model, which sees what an agent on its seat would see. `sampling` are further keys of each request. With a
-    `seed` each request gets one that follows from it. If `silent_when_full`, it says nothing once its context is
-    full, where others fail."""
+    """A chat model with an agent's view of its seat. `sampling` are further keys of each request; `seed` gives each
+    request a seed. If `silent_when_full`, a full context gives an empty move instead of PlayerFailed."""
 
     url: str
     model: str
@@ -118,8 +117,8 @@ def check_player(kind: str, game_id: str) -> None:
 
 
 def player_of(kind: str, game_id: str, seat: int, seed: int, *, checkpoint: str, system: str) -> SeatPlayer:
-    """Return the player of a seat: `kind` of `PLAYERS`, `checkpoint` of the player `policy`, `system` message of a chat
-    model. Raises ValueError for one that cannot play, or has no address."""
+    """Return a seat's player: `kind` of `PLAYERS`, `checkpoint` of the player `policy`, a chat model's `system`
+    message. Raises ValueError for an unknown kind or a missing endpoint."""
     check_player(kind, game_id)
     if kind in ("random", "minimax"):
         rng = random.Random(f"{game_id} {seed} {seat}")

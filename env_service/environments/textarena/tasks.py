@@ -1,4 +1,4 @@
-"""Tasks of textarena: a game, the agent's seat, a seed, and who plays the others."""
+"""Tasks of textarena: a game, the agent's seat, a seed, and the other players."""
 
 from __future__ import annotations
 

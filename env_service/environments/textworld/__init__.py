@@ -1,4 +1,4 @@
-"""TextWorld: generated text adventures with a walkthrough each, as long as their level makes them."""
+"""TextWorld: generated text adventures with a walkthrough; the level sets its length."""
 
 from env_service.environments.textworld.env import TextworldEnv
 

@@ -1,7 +1,7 @@
 """TextWorld as an environment: one message, one command to the parser of a text adventure.
 
-An unknown command costs a step. An episode ends when the game is won or lost or the steps are spent; one without a goal
-also with `action: done`. An instance has a process of its own: the interpreter is C, and making a game starts a
+An unknown command costs a step. An episode ends when the game is won or lost or the steps are used up; one without a
+goal also with `action: done`. An instance has its own process: the interpreter is C, and making a game starts a
 compiler.
 """
 
@@ -21,11 +21,11 @@ prepare meal."""
 
 
 class TextworldEnv(TextWorldEnv):
-    """One game; `games.GameId` says what task ids are.
+    """One game; `games.GameId` describes task ids.
 
-    `max_steps` (`TextWorldParams`): 0 for three times the walkthrough and 10 more, 20 at least. `admissible` lists the
-    commands that would change something. Graded by the game: sparse 1.0 if it is won; dense the share of the game's
-    points where it gives more than one, else the share of the shortest way that the episode came at its nearest.
+    `max_steps` (`TextWorldParams`): 0 for three times the walkthrough plus 10, at least 20. `admissible` lists the
+    commands that would change something. Graded by the game: sparse 1.0 if it is won; dense the share of points, or in
+    a game of one point the closest approach to the end as a share of the way.
     """
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"

@@ -1,7 +1,7 @@
-"""A text world as an environment: one message, one command, and what the world answers.
+"""A text world as an environment: one message, one command, one answer of the world.
 
-A message names a command in its last line `action:`, or in calls of `act`. An episode ends when the world says so or
-the steps are spent; one without a goal also with `done`.
+A command is a message's last line `action:`, or a call of `act`. An episode ends when the world says so or the steps
+are used up; one without a goal also with `done`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class TextWorldParams:
 
 class TextWorldEnv(BaseEnv):
     """One episode of a text world. A subclass begins its game in `__init__`, and sets `_stop` in `_play` when it ends.
-    `rules` go into the system message, `example` is a command that is always understood, `exact` is as in
-    `base.StateInfo`, `told` names what `get_info` understands."""
+    `rules` go into the system message, `example` is a valid command, `exact` is as in `base.StateInfo`, `told` lists
+    further values of `what` for `get_info`."""
 
     explore_steps: ClassVar[str] = "max_steps"
     native_tools: ClassVar[bool] = True
@@ -137,7 +137,7 @@ class TextWorldEnv(BaseEnv):
         return command
 
     def _take(self, command: str | BadCall) -> tuple[str, bool]:
-        """Take one step with a command; returns what is seen, and whether nothing was carried out."""
+        """Take one step; returns the observation, and whether the command was refused."""
         self._steps += 1
         told, problem = self._act(command)
         if self._stop is None and self._steps >= self._max_steps:
@@ -167,13 +167,13 @@ class TextWorldEnv(BaseEnv):
         return f"{text}\n\nYou can: {', '.join(self._commands())}."
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade as the world does: `sparse` (default) 0 or 1, else the share of the way. An open query scores 0.0."""
+        """Return the world's grade: `sparse` (default) 0 or 1, else partial; 0.0 for an open query."""
         is_sparse = read_flags(params, {"sparse": True})["sparse"]
         return 0.0 if self._settings.is_open_query else self._grade(sparse=is_sparse)
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return `params["what"]`: "task" (default), "tools", "state" (`base.StateInfo`), and what `told` names beside
-        them, which is not for the agent."""
+        """Return `params["what"]`: "task" (default), "tools", "state" (`base.StateInfo`), or a value in `told`, which
+        is not for the agent."""
         asked = dict(params or {})
         what = asked.pop("what", "task")
         if asked or what not in self.told:
@@ -187,7 +187,7 @@ class TextWorldEnv(BaseEnv):
         return self._secret(what)
 
     def reference_actions(self) -> list[str] | None:
-        """Return the walkthrough from here; one of an inexact world is known at the start alone."""
+        """Return the rest of the walkthrough; in an inexact world it is known only at the start."""
         if self._stop is not None or self._settings.is_open_query or (self._steps and not self.exact):
             return None
         commands = self._secret("walkthrough")
@@ -200,43 +200,39 @@ class TextWorldEnv(BaseEnv):
         return copy.deepcopy([self.act_tool, self.done_tool] if self._settings.is_open_query else [self.act_tool])
 
     @abstractmethod
-    def _goal(self) -> str:
-        """Return the task's words."""
+    def _goal(self) -> str: ...
 
     @abstractmethod
     def _first_sight(self) -> str:
-        """Return what the opening shows of the world."""
+        """Return the world's first description."""
 
     def _forbidden(self, words: str) -> str | None:
-        """Return why a command is not for the agent, None if it may be given to the world."""
+        """Return why a command is forbidden, or None."""
         return None
 
     @abstractmethod
     def _play(self, words: str) -> tuple[str, bool]:
-        """Give a command to the world; returns what it answers, and whether it did not take it."""
+        """Send a command to the world; returns the answer, and whether it was refused."""
 
     @abstractmethod
-    def _commands(self) -> list[str]:
-        """Return the commands that the world takes now."""
+    def _commands(self) -> list[str]: ...
 
     @abstractmethod
-    def _grade(self, *, sparse: bool) -> float:
-        """Return the grade of an episode that has a goal."""
+    def _grade(self, *, sparse: bool) -> float: ...
 
     @abstractmethod
     def _facts(self) -> dict[str, Any]:
-        """Return what the opening's `info` tells of the task."""
+        """Return the opening's `info` about the task."""
 
     def _step_facts(self) -> dict[str, Any]:
         return {}
 
     @abstractmethod
-    def _state_facts(self) -> dict[str, Any]:
-        """Return the `facts` of the state."""
+    def _state_facts(self) -> dict[str, Any]: ...
 
     @abstractmethod
     def _secret(self, what: str) -> Any:
-        """Return the walkthrough, or whatever else `told` names."""
+        """Return the walkthrough, or another value in `told`."""
 
 
 def text_tool(name: str, description: str, argument: str, about: str, *, required: bool) -> dict[str, Any]:

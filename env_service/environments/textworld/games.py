@@ -1,6 +1,6 @@
-"""Games of TextWorld by (kind, level, seed), made when first asked for (2 to 15 s) and kept.
+"""Games of TextWorld by (kind, level, seed), made on demand (2 to 15 s) and cached.
 
-Files lie in `TEXTWORLD_GAMES` (default `~/.cache/agentevolver/textworld/1.7.0`) and are written whole.
+Files are in `TEXTWORLD_GAMES` (default `~/.cache/agentevolver/textworld/1.7.0`), written atomically.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SIMPLE = ("dense", "balanced", "sparse")
 
 
 class TextworldNotInstalled(RuntimeError):
-    """The package textworld is not here."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def package() -> Any:
 
 
 def game_file(game: GameId) -> Path:
-    """Return the file of a game, which is made if it is not there; raises TextworldNotInstalled."""
+    """Return a game's file, made if missing; raises TextworldNotInstalled."""
     default = Path.home() / ".cache" / "agentevolver" / "textworld" / VERSION
     folder = Path(os.environ.get("TEXTWORLD_GAMES") or default)
     target = folder / f"{game.kind}.{game.level}.{game.seed}.z8"

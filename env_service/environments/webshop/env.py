@@ -45,7 +45,7 @@ def _index() -> Index:
 
 
 class WebshopEnv(BaseEnv):
-    """One request; ids are those of the goals, `ASIN.NUMBER`. See `WebshopParams`."""
+    """One request; its id is that of the goal, `ASIN.NUMBER`. See `WebshopParams`."""
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
     call_timeout_s: ClassVar[float] = 120.0
@@ -107,7 +107,7 @@ class WebshopEnv(BaseEnv):
         }
 
     def _search(self, words: str) -> str:
-        """Look for products; returns what is wrong, "" if nothing is."""
+        """Search for products; returns the problem or ""."""
         if self._results or self._product:
             return f"Error: there is no search here; click[{BACK}] first."
         if not words:
@@ -117,7 +117,7 @@ class WebshopEnv(BaseEnv):
         return "" if self._results else "Error: nothing was found; try other words."
 
     def _click(self, button: str) -> str:
-        """Press a button of the page; returns what is wrong, "" if nothing is."""
+        """Press a button of the page; returns the problem or ""."""
         if button not in self._buttons():
             return f"Error: there is no button {button[:80]!r} on this page."
         if button == BACK:
@@ -178,8 +178,8 @@ class WebshopEnv(BaseEnv):
         return "\n".join([*lines, product.name, f"price: ${product.price:.2f}", f"{named} [{BUY}]"])
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Return 1.0 if the published reward of the purchase is 1, else 0.0; with `sparse=False` that reward. 0 before
-        a purchase, and for an open query."""
+        """Return 1.0 if the published reward of the purchase is 1, else 0.0; with `sparse=False` that reward. 0 without
+        a purchase and for an open query."""
         is_sparse = read_flags(params, {"sparse": True})["sparse"]
         if self._bought is None or self._settings.is_open_query:
             return 0.0
@@ -202,7 +202,7 @@ class WebshopEnv(BaseEnv):
         return {"facts": {**place, **at, "bought": bought}, "answer": answer, "finished": over, "exact": True}
 
     def reference_actions(self) -> list[str] | None:
-        """Return actions that buy what the request was written about."""
+        """Return actions that buy the request's own article."""
         if self._steps or self._settings.is_open_query:
             return None
         product = self._shop.products[self._goal.asin]

@@ -1,7 +1,7 @@
-"""Products and goals of WebShop: read from a folder in the published format, or made by a seed.
+"""Products and goals of WebShop: read from a folder in the published format, or generated from a seed.
 
-The folder holds, as published with the paper, `items_shuffle*.json` (a list of products), `items_ins*.json` (attributes
-by asin) and `items_human_ins.json` (requests by asin). It cannot be had from a package registry.
+The folder holds the paper's files `items_shuffle*.json` (a list of products), `items_ins*.json` (attributes by asin)
+and `items_human_ins.json` (requests by asin). They are in no package registry.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _HEADROOM = (10, 20, 30, 50)
 
 
 class WebshopData(RuntimeError):
-    """The data folder cannot be read; says which file, and what it should hold."""
+    """The data folder cannot be read; the message names the file and its expected content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What a shop knows of an article; `options` are its choices by their kind, `price` is the lowest in dollars."""
+    """An article: `options` are its choices by kind, `price` is the lowest in dollars."""
 
     asin: str
     name: str
@@ -47,7 +47,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class ShoppingGoal:
-    """A request: the article that it was written about, the attributes and options it wants, its highest price."""
+    """A request: the article behind it, the wanted attributes and options, and the highest price."""
 
     goal_id: str
     asin: str
@@ -175,7 +175,7 @@ _STYLES = ("classic", "modern", "compact", "premium", "everyday", "outdoor", "vi
 
 
 def synthetic_shop(seed: int = 0, count: int = N_SYNTHETIC) -> Shop:
-    """Make products of eight kinds and two requests for each; the same seed makes the same shop."""
+    """Make products of eight kinds and two requests for each, deterministic by seed."""
     rng = random.Random(f"webshop-{seed}")
     products: dict[str, Product] = {}
     goals: list[ShoppingGoal] = []

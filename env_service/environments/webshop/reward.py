@@ -2,12 +2,12 @@
 
     r = r_type * (|U_att & Y_att| + |U_opt & Y_opt| + [y_price <= u_price]) / (|U_att| + |U_opt| + 1)
 
-U is what is wanted, Y what was bought. r_type compares the titles of the wanted article and the bought one: 0 without a
+U is what is wanted, Y what was bought. r_type compares the titles of the wanted and the bought article: 0 without a
 common word, 0.1 for a share below 0.1, 0.5 for at most 0.2 unless query or category are the same, else 1. Attributes
-and options match where their words do for the most part, as published.
+and options match if most of their words do, as published.
 
-Two things differ from the published code: it takes titles' nouns, found by spaCy, where here stand all words but a few
-that say nothing; and it compares texts by thefuzz's token_set_ratio above 85, which is computed here with difflib.
+Two differences from the published code: titles are compared by all words except stop words, there by the nouns that
+spaCy finds; and the token set ratio (above 85) is computed with difflib, there with thefuzz.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ ALIKE = 0.85
 
 
 def type_reward(wanted: Product, bought: Product) -> float:
-    """Return r_type: 0, 0.1, 0.5 or 1."""
     desired, found = _title(wanted), _title(bought)
     share = len(desired & found) / len(desired) if desired else 0.2
     if share == 0:
@@ -48,7 +47,6 @@ def options_met(goal: ShoppingGoal, chosen: Sequence[str]) -> int:
 
 
 def reward(goal: ShoppingGoal, wanted: Product, bought: Product, chosen: Sequence[str]) -> float:
-    """Return the reward of a purchase, 0..1."""
     met = attributes_met(goal, bought) + options_met(goal, chosen) + (bought.price <= goal.price_upper)
     return type_reward(wanted, bought) * met / (len(goal.attributes) + len(goal.options) + 1)
 
@@ -62,8 +60,8 @@ def _is_among(text: str, others: Iterable[str]) -> bool:
 
 
 def alike(one: str, other: str) -> float:
-    """Return the token set ratio of two texts, 0..1: the greatest of the ratios of their common words, and of these
-    with the rest of either."""
+    """Return the token set ratio of two texts, 0..1: the greatest ratio between their common words and these with the
+    rest of either text."""
     first, second = set(_WORD.findall(one.lower())), set(_WORD.findall(other.lower()))
     if not first or not second:
         return 0.0

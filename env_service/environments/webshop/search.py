@@ -1,6 +1,6 @@
-"""Search in a shop: BM25 over what is said of each product (k1 0.9, b 0.4). Ties keep the shop's order.
+"""Search in a shop: BM25 over each product's texts (k1 0.9, b 0.4). Ties keep the shop's order.
 
-The published shop asks Lucene with the same numbers; its stemming and stop words differ, and so does the ranking.
+The published shop uses Lucene with the same numbers, but other stemming and stop words, so rankings differ.
 """
 
 from __future__ import annotations

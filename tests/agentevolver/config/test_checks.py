@@ -66,7 +66,7 @@ ENABLED = "attribution_driven_credit_assignment.enable=true"
         (["llm.base_url=https://api.example.com/v1"], r"asks https://api.example.com/v1, whose key is missing"),
         (
             [*ENDPOINT, "algorithm.use_kl_in_reward=true"],
-            r"algorithm.use_kl_in_reward = true: attribution reads the outcome",
+            r"algorithm.use_kl_in_reward = true: attribution uses only the outcome",
         ),
     ],
 )
@@ -172,10 +172,13 @@ def navigating(*overrides):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["rollout_ratio=0.1"], r"exp_manager.rollout_ratio = 0.1 guides none of the actor_rollout_ref.rollout.n = 8"),
-        (["=algorithm.rollout_correction.bypass_mode=true"], r"takes the log-probs of the guided prompt"),
+        (
+            ["rollout_ratio=0.1"],
+            r"exp_manager.rollout_ratio = 0.1 of actor_rollout_ref.rollout.n = 8 rollouts rounds to 0",
+        ),
+        (["=algorithm.rollout_correction.bypass_mode=true"], r"would use log-probs of the guided prompt"),
         (["=actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov"], r"loss_mode = clip_cov has no upper clip"),
-        (["=algorithm.filter_groups.enable=true"], r"algorithm.filter_groups.enable = true would filter the rollouts"),
+        (["=algorithm.filter_groups.enable=true"], r"algorithm.filter_groups.enable = true would also filter"),
         (["=llm.base_url=policy"], r"llm.roles.summariser.base_url = policy: the role is also called while no policy"),
     ],
 )
@@ -187,7 +190,7 @@ def test_guidance_that_cannot_be_given_or_trained_on_is_refused_before_the_start
 
 def test_guidance_from_a_pool_that_nothing_fills_is_refused_unless_there_is_one(tmp_path):
     guided = ("exp_manager.train_rollout_mode=all", "exp_manager.reme.enable_context_generator=true")
-    with pytest.raises(ConfigError, match=r"nothing fills the pool and there is none at"):
+    with pytest.raises(ConfigError, match=r"there is no pool at .* nothing would fill one"):
         basic(*guided)
     (tmp_path / "mine.sqlite").touch()
     assert basic(*guided, f"exp_manager.store={tmp_path}/mine.sqlite").settings.exp_manager.guides

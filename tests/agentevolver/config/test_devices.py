@@ -128,7 +128,10 @@ def test_what_the_groups_load_in_each_worker_registers_the_attention_and_the_log
     ("overrides", "said"),
     [
         (["device=cpu", "actor_rollout_ref.rollout.enable_chunked_prefill=true"], "prompts are prefilled whole"),
-        (["device=cpu", "actor_rollout_ref.rollout.full_determinism=true"], "is read with device_name = cuda"),
+        (
+            ["device=cpu", "actor_rollout_ref.rollout.full_determinism=true"],
+            "has an effect only with device_name = cuda",
+        ),
     ],
 )
 def test_what_would_end_the_engine_or_do_nothing_on_a_cpu_is_refused(overrides, said):

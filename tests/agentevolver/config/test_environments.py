@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentevolver.config.checks import for_verl, from_config, load
-from agentevolver.config.parts import questionings
+from agentevolver.config.manager_settings import questionings
 from agentevolver.config.schema import of_verl
 from agentevolver.utils.errors import ConfigError
 from tests.constants import ENDPOINT
@@ -67,15 +67,15 @@ def test_the_command_line_puts_a_name_in_the_place_of_several(tmp_path):
         (["env_service.environments.bfcl.train_split=x"], r"environments.bfcl is not one of .* \(pocket, gymnasium\)"),
         (
             ["env_service.env_type.gymnasium=0", "env_service.environments.gymnasium.val_splits=[]"],
-            "env_type.gymnasium = 0, and it has no val_splits",
+            "env_type.gymnasium = 0 and it has no val_splits",
         ),
         ([f"env_service.environments.{name}.val_splits=[]" for name in ("pocket", "gymnasium")], "val_splits is .."),
-        (["data.shuffle=false"], "the command line: `data.shuffle` is not read .* task_manager.mixture.shuffle"),
+        (["data.shuffle=false"], "the command line: `data.shuffle` has no effect .* task_manager.mixture.shuffle"),
         ([*MADE, "task_manager.env_types=[bfcl]"], "env_types: bfcl is not trained on; .* pocket, gymnasium"),
         ([*MADE], "llm.base_url = offline: .*; name an endpoint for the role explorer .* or leave"),
         (
             [*MADE, "task_manager.env_types=[pocket]", "task_manager.mixture.use_original_tasks=false"],
-            "use_original_tasks = false leaves nothing of gymnasium",
+            "use_original_tasks = false leaves gymnasium without tasks",
         ),
     ],
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentevolver.config.checks import load
-from agentevolver.config.parts import from_settings
+from agentevolver.config.manager_settings import from_settings
 from agentevolver.utils.errors import ConfigError
 
 BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"

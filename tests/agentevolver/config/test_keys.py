@@ -118,7 +118,7 @@ def test_no_model_takes_a_key_that_it_does_not_know_or_another_value_later():
 )
 def test_a_key_that_left_says_what_to_do(key, words, monkeypatch, cpu):
     monkeypatch.setitem(removed.table()["renamed"], "old", "new.place")
-    assert removed.told(key) == words
+    assert removed.explanation(key) == words
     if words is not None and key != "old.section.key":
         with pytest.raises(ConfigError, match=re.escape(f"mine: `{key}` is no key any more: {words}")):
             refuse_unknown(nested(key, 1), cpu, "mine")

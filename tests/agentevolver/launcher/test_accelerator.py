@@ -37,8 +37,8 @@ def test_cuda_visible_devices_chooses_as_cuda_does(devices, seen):
 @pytest.mark.parametrize(
     ("overrides", "gpus", "devices", "says"),
     [
-        ((), 1, "", "no GPU is seen (CUDA_VISIBLE_DEVICES leaves none)"),
-        ((), 8, "0,1", "trainer.n_gpus_per_node=8, and 2 can be seen: set trainer.n_gpus_per_node=2"),
+        ((), 1, "", "no GPU is visible (CUDA_VISIBLE_DEVICES leaves none)"),
+        ((), 8, "0,1", "trainer.n_gpus_per_node=8, but 2 are visible: set trainer.n_gpus_per_node=2"),
     ],
 )
 def test_what_does_not_fit_on_this_machine_is_refused(overrides, gpus, devices, says):
@@ -50,10 +50,10 @@ def test_what_does_not_fit_on_this_machine_is_refused(overrides, gpus, devices, 
 
 def test_no_driver_and_a_torch_for_the_cpu_are_refused(monkeypatch):
     monkeypatch.setattr(accelerator.metadata, "version", lambda name: "2.11.0+cpu")
-    with pytest.raises(LaunchError, match=r"torch is built without CUDA: `bash install\.sh --cuda`"):
+    with pytest.raises(LaunchError, match=r"torch was built without CUDA: run `bash install\.sh --cuda`"):
         examine(config(TINY), {})
     monkeypatch.setattr(gpu_memory, "__defaults__", (lambda: None,))
-    with pytest.raises(LaunchError, match=r"no GPU is seen \(nvidia-smi does not answer\)"):
+    with pytest.raises(LaunchError, match=r"no GPU is visible \(nvidia-smi does not answer\)"):
         examine(config(TINY), {})
 
 

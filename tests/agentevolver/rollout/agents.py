@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from openai import AsyncOpenAI
 
 from agentevolver.rollout.agent import FunctionAgent
+from agentevolver.rollout.agent_attempt import AgentAttempts
 from agentevolver.rollout.engine import Generated
 from agentevolver.rollout.flows import ReactFlow
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
-from agentevolver.rollout.served import AgentAttempts
 from agentevolver.types import Task
 from agentevolver.utils import seeds
 from context_manager.chat import ChatRenderer

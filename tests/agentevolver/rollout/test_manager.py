@@ -10,9 +10,9 @@ import ray
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 
-from agentevolver.rollout.crew import Member
+from agentevolver.rollout.workers import Member
 from agentevolver.trainer.verl_plugin import agent_loop_manager as module
-from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP, CrewManager
+from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP, WorkerManager
 
 
 class Queue:
@@ -54,7 +54,7 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
 
 
 class Workers:
-    """A crew of workers that note what they are given; `lose` takes one away."""
+    """Workers that note what they are given; `lose` takes one away."""
 
     def __init__(self, size: int) -> None:
         self.active = [Member(self._worker(place), f"node{place}", None, None) for place in range(size)]
@@ -91,8 +91,8 @@ class Workers:
 @pytest.fixture
 def managed(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Workers]:
     monkeypatch.setattr(ray, "get", lambda reference: reference)
-    manager: Any = object.__new__(CrewManager)
-    manager._crew = workers = Workers(2)
+    manager: Any = object.__new__(WorkerManager)
+    manager._workers = workers = Workers(2)
     manager._max_tries, manager._pause, manager._losses = 2, {}, module.Counter()
     manager._looked_at, manager._lost, manager._begun_again = 0.0, 0, 0
     return manager, workers

@@ -64,10 +64,10 @@ def test_the_pool_may_have_grown_since_and_may_not_be_older_or_gone(folder, pool
     assert restore_state(folder, pool=pool) == 0
     with sqlite3.connect(pool) as db:
         db.execute("UPDATE meta SET value = 2 WHERE key = 'revision'")
-    with pytest.raises(TrainingFailed, match=r"is older \(change 2, the checkpoint knows 3\): put the file back"):
+    with pytest.raises(TrainingFailed, match=r"is older \(change 2, the checkpoint knows 3\): restore the file"):
         restore_state(folder, pool=pool)
     pool.unlink()
-    with pytest.raises(TrainingFailed, match="is gone: put the file back"):
+    with pytest.raises(TrainingFailed, match="is gone: restore the file"):
         restore_state(folder, pool=pool)
     assert restore_state(folder, pool=None) == 0, "a run elsewhere that only takes the weights"
 
@@ -84,7 +84,7 @@ def test_the_pool_may_have_grown_since_and_may_not_be_older_or_gone(folder, pool
 )
 def test_what_keeps_a_checkpoint_from_being_written_is_one_line(tmp_path, error, reason):
     folder = tmp_path / "not_even_made" / "global_step_4"
-    message = rf"global_step_4 could not be written \({reason}\), \d+ MiB are free there: make room"
+    message = rf"global_step_4 could not be written \({reason}\), \d+ MiB are free there: free some space"
     with pytest.raises(TrainingFailed, match=message) as caught, writing(folder):
         raise error
     assert "\n" not in str(caught.value)

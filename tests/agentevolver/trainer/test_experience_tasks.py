@@ -73,7 +73,7 @@ def test_a_run_that_goes_on_keeps_to_its_tasks(tmp_path):
 
 def test_scouts_that_would_only_see_the_evaluation_are_refused(tmp_path):
     everything = [Task(f"note_add.k17.{i}", "pocket", metadata={"validation": True}) for i in range(5)]
-    with pytest.raises(ConfigError, match=r"scout.split = test: all of its 5 tasks are trained on or validated on"):
+    with pytest.raises(ConfigError, match=r"scout.split = test: all of its 5 tasks are already used"):
         prepare(settings_of(tmp_path), [*TASKS, *everything])
 
 

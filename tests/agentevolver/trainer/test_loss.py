@@ -222,6 +222,6 @@ def test_a_column_may_come_in_any_shape_with_one_number_a_row(shape):
 
 def test_a_loss_mode_without_an_upper_clip_by_sample_is_refused_only_where_something_is_boosted():
     row = {"log_ratio": [0.5], "advantage": [1.0], "mask": [1]}
-    with pytest.raises(ValueError, match="loss_mode = 'geo_mean' has no upper clip by sample"):
+    with pytest.raises(ValueError, match="loss_mode = 'geo_mean' has no upper clip for each sample"):
         Batch([row], [1], [OFF]).run(partial(selective_ppo_loss, config("geo_mean")))
     Batch([row], [1], [HIGH]).run(partial(selective_ppo_loss, config("geo_mean")))

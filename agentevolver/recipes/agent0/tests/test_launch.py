@@ -104,8 +104,8 @@ def test_a_player_that_could_not_be_started_here_is_refused(url: str, tmp_path: 
 @pytest.mark.parametrize(
     ("overrides", "gpus", "visible", "says"),
     [
-        (("recipes.agent0.executor.gpus=1",), 2, "0,1", "and 1 for the frozen policies, and 2 can be seen: set train"),
-        (("recipes.agent0.executor.gpus=1",), 1, "0", "1 can be seen: set both to share one"),
+        (("recipes.agent0.executor.gpus=1",), 2, "0,1", "and 1 for the frozen policies, but 2 are visible: set train"),
+        (("recipes.agent0.executor.gpus=1",), 1, "0", "1 are visible: set both to share one"),
         (
             ("recipes.agent0.executor.gpus=0", f"actor_rollout_ref.model.path={seed_policy_path()}"),
             *(1, "0", "gpu_memory_utilization=0.5 is taken twice"),

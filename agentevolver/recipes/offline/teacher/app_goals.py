@@ -106,12 +106,12 @@ class _Subject:
 
     @cached_property
     def mail(self) -> tuple[str, ...]:
-        """id, sender, text"""
+        """The mail's id, sender and text."""
         return self.view.one(f"mail from {self._slots['p']}", "mail.find", self._slots["p"])
 
     @cached_property
     def meeting(self) -> tuple[str, ...]:
-        """id, person, day, hour"""
+        """The meeting's id, person, day and hour."""
         return self.view.one(f"single meeting on {self._slots['d']}", "cal.list", self._slots["d"])
 
     @property

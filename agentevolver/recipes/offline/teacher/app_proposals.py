@@ -31,8 +31,8 @@ Proven = Callable[[Intent, ObservedEpisode], list[TeacherCall] | None]
 
 
 def most_wanted(preference: str) -> int:
-    """Return the greatest number of links that a preference allows: one for each entity, or 0 (no goals) below three
-    entities."""
+    """Return the maximum number of links in a goal: the preference's number of entities, or 0 (no goals) below
+    three."""
     found = _ENTITIES.search(preference)
     entities = int(found[1]) if found is not None else 0
     return min(MOST_LINKS, entities) if entities >= LEAST_ENTITIES else 0

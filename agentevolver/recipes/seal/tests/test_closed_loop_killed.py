@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from agentevolver.config.checks import load
-from agentevolver.config.parts import from_settings
+from agentevolver.config.manager_settings import from_settings
 from agentevolver.config.schema import Settings
 from agentevolver.recipes.seal.closed_loop import RECORD
 from agentevolver.recipes.seal.diagnose import diagnose

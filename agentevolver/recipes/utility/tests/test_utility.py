@@ -18,12 +18,12 @@ from agentevolver.recipes.utility.estimate import Pair, UtilityEstimate, credite
 from agentevolver.recipes.utility.ranking import UtilityRanking, explores
 from agentevolver.utils.errors import ConfigError
 from benchmarks.utility import World, planted, play, pruned, section
-from experience_manager.apart import BackendsApart
 from experience_manager.attempts import read_attempts
 from experience_manager.backend import EmbeddedBackend
 from experience_manager.errors import ExperienceError
 from experience_manager.experience import from_reme, to_reme
 from experience_manager.manager import ExperienceManager
+from experience_manager.per_environment import BackendPerEnvironment
 from experience_manager.question import Question
 from experience_manager.ranking import RankingContext
 from experience_manager.store import Store
@@ -272,7 +272,7 @@ async def test_a_run_that_starts_over_counts_its_steps_again(tmp_path, starts_ov
     for begins_anew in (False, starts_over):
         backend = opened = EmbeddedBackend.open(section(), tmp_path, encoder=SMALL)
         if apart:
-            backend = BackendsApart({"pocket": opened})
+            backend = BackendPerEnvironment({"pocket": opened})
         manager = ExperienceManager(section(), backend)
         if begins_anew:
             await manager.start_over()

@@ -1,7 +1,6 @@
 """JSON lines over a stream socket, for both ends: one request, one reply.
 
-Used inside the worker too, where the clock stands still while a world is open; a wait without a limit never looks at
-the clock.
+Inside the worker AppWorld freezes the clock while a world is open, so a wait without a limit does not read the clock.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class Channel:
         self._buffer = bytearray(received)
 
     def send(self, value: Any) -> None:
-        """Send one value; raises ChannelClosed if nobody is there to read it."""
+        """Send one value; raises ChannelClosed if the other end is gone."""
         try:
             self.sock.sendall(json.dumps(value).encode() + b"\n")
         except (BrokenPipeError, ConnectionResetError) as error:

@@ -20,7 +20,7 @@ _ROOT = Path(os.environ.get("APPWORLD_ROOT", os.getcwd())).resolve()
 
 
 class WrongRequest(ValueError):
-    """The client asked for something that cannot be."""
+    pass
 
 
 def data_folder() -> Path:
@@ -50,7 +50,7 @@ def _link_data(task_id: str, directory: str) -> list[str]:
 
 
 def _move_into(directory: str) -> None:
-    """Make the folder of the episode the only place that this process writes to."""
+    """Make the episode's folder the only place that this process writes to."""
     root = str(episode_root(directory))
     os.environ.update(APPWORLD_ROOT=root, HOME=directory, IPYTHONDIR=f"{directory}/ipython", TMPDIR=directory)
     os.chdir(root)
@@ -58,8 +58,7 @@ def _move_into(directory: str) -> None:
 
 class AppWorldEpisode:
     def __init__(self, task_id: str, directory: str, is_open_query: bool, random_seed: int, confinement: str) -> None:
-        """Open the world behind the walls of a kind (`walls.confine`); raises whatever AppWorld raises,
-        walls.Unconfined without them."""
+        """Open the world in a confined process (`walls.confine`); raises walls.Unconfined and AppWorld's errors."""
         from appworld import AppWorld  # type: ignore[import-not-found]
 
         allowed = _link_data(task_id, directory)
@@ -93,10 +92,9 @@ class AppWorldEpisode:
         }
 
     def execute(self, code: str, limit_s: int, max_chars: int) -> dict[str, Any]:
-        """Run code in the shell of the world; `output` is cut to `max_chars` with head and tail kept.
+        """Run code in the world's shell; the middle of `output` beyond `max_chars` is cut.
 
-        The limit of `limit_s` is AppWorld's, an exception raised in the agent's code; code may swallow it, or be deaf
-        to it.
+        AppWorld enforces `limit_s` by an exception in the agent's code, which that code may catch.
         """
         world = self._world
         world.timeout_seconds = limit_s
@@ -117,8 +115,7 @@ class AppWorldEpisode:
         }
 
     def state(self) -> dict[str, Any]:
-        """Return what has changed since the world was opened:
-        tables by name, the task's status, the number of API calls."""
+        """Return the changes so far: tables by name, the task's status, the number of API calls."""
         now = self._model_hashes()
         changed = sorted(name for name in now if now[name] != self._hashes.get(name))
         return {
@@ -142,7 +139,7 @@ class AppWorldEpisode:
 
 
 def cut(text: str, max_chars: int) -> str:
-    """Return `text`, or its head and tail with a line between them that says how much is missing."""
+    """Return `text`, its middle replaced by a line with the number of missing characters if it is too long."""
     if len(text) <= max_chars:
         return text
     head = max_chars * 3 // 5

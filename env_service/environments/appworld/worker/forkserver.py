@@ -203,7 +203,7 @@ def _kill_group(pid: int) -> None:
 
 
 def _detach() -> None:
-    """Leave the starter's family: whoever ends the starter's children must not end what other processes use."""
+    """Fork and exit in the parent, so that whoever ends the starter's children spares this server."""
     if os.fork():
         os._exit(0)
 

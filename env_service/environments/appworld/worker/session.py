@@ -63,10 +63,9 @@ log = logging.getLogger("appworld_worker")
 
 
 def warm_up() -> str:
-    """Import what every episode and every grading needs, and fill the caches they share;
-    return the version of `appworld`.
+    """Import all that episodes and gradings need, fill shared caches, and return AppWorld's version.
 
-    Raises RuntimeError if the package's code was not unpacked, whatever AppWorld raises for data it cannot read.
+    Raises RuntimeError if the package's code was not unpacked, and AppWorld's errors for unreadable data.
     """
     import appworld
     import pytest  # noqa: F401  AppWorld's evaluator imports it in every first comparison
@@ -87,8 +86,7 @@ def warm_up() -> str:
 
 
 class AppWorldSession:
-    """The operations of a worker. Everything but `open` and what follows it is done in a process
-    that runs no agent code."""
+    """The operations of a worker. Only `open` and the operations after it run in a process with an agent's code."""
 
     def __init__(self) -> None:
         self._episode: AppWorldEpisode | None = None

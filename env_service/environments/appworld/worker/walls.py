@@ -1,9 +1,8 @@
 """Confinement of the process that executes an agent's code: the python tool's namespaces, or Landlock.
 
 The namespaces come with a read-only root, a user without rights, a bound on threads, and the system-call filter.
-Landlock (Linux 5.13) is weaker: it closes files outside the given folders, TCP, signals and abstract sockets, but
-neither UDP, unix sockets with a path, changes of file modes, nor new processes. If a wall cannot be put up, Unconfined
-is raised and no code is run.
+Landlock (Linux 5.13) is weaker: it blocks other files, TCP, signals and abstract sockets, but not UDP, unix sockets
+with a path, changes of file modes, or new processes. Without confinement, Unconfined is raised and no code is run.
 """
 
 from __future__ import annotations
@@ -38,10 +37,8 @@ _SCOPES = 0b11
 
 
 def limit_resources() -> None:
-    """Bound the address space and the size of files, write no core files, and be killed first when memory runs out.
-
-    A limit that is lower already stays.
-    """
+    """Limit address space and file size, disable core files, and be killed first if memory runs out. Lower limits
+    stay."""
     with open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
         score.write(OOM_SCORE)
     limits = (
@@ -56,9 +53,10 @@ def limit_resources() -> None:
 
 
 def restrict(readable: Iterable[str], writable: Iterable[str]) -> bool:
-    """Allow this process and its children only these folders and files, for good; return False if the kernel cannot.
+    """Restrict this process and its children permanently to these folders and files; False if the kernel lacks
+    Landlock.
 
-    Raises OSError if the kernel has Landlock but refuses a rule: half a fence is an error.
+    Raises OSError if the kernel refuses a rule.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     abi = libc.syscall(_CREATE_RULESET, None, 0, 1)
@@ -110,17 +108,17 @@ _SCRATCH_MB = 16
 
 
 class RootUnreadable(RuntimeError):
-    """A root's files are closed to the identity that an agent's code runs under."""
+    """Under root, an agent's code runs as another user, who cannot read AppWorld's files."""
 
 
 class Unconfined(RuntimeError):
-    """The walls that were asked for cannot be put up here."""
+    """The requested confinement is not possible here."""
 
 
 def confine(kind: str, readable: Sequence[str], directory: str, hidden: Sequence[str]) -> None:
-    """Go behind the walls of a `kind`, for good; with `namespaces` this returns in a child, while the caller waits for
-    its end. `landlock` is `restrict`, `none` nothing. `hidden` paths must not be visible afterwards. Raises
-    Unconfined, or Unreadable where a root has kept `readable` to itself."""
+    """Confine this process permanently. `namespaces`: returns in a child, while the caller waits for its end;
+    `landlock`: as `restrict`; `none`: nothing. `hidden` paths must be invisible afterwards. Raises Unconfined, or
+    RootUnreadable if only root can read `readable`."""
     try:
         if kind == "namespaces":
             _enter(readable, directory, hidden)
@@ -159,7 +157,7 @@ def _enter(readable: Sequence[str], directory: str, hidden: Sequence[str]) -> No
 
 
 def demand_readable(paths: Sequence[str]) -> None:
-    """Raise Unreadable for a path that is closed to others, as all is that a root with a umask of 077 installs."""
+    """Raise RootUnreadable for a path that others cannot read, as after an installation by root with the umask 077."""
     for path in filter(os.path.exists, paths):
         mode = os.stat(path).st_mode
         wanted = 0o005 if stat.S_ISDIR(mode) else 0o004

@@ -1,6 +1,6 @@
 """Generator of the shipped problem files: `python -m env_service.environments.python_tool.problems.generate DIR`.
 
-Writes always the same bytes: every problem follows from its split, family, level and number, and a question occurs once
+The output is deterministic: every problem follows from its split, family, level and number. No question occurs twice
 over all splits. The family `code_tracing` asks what short programs print.
 """
 
@@ -117,7 +117,7 @@ def generate() -> Iterator[tuple[str, dict[str, object], PythonProblem]]:
 
 
 def write(folder: Path) -> dict[str, int]:
-    """Write `<split>.jsonl` for every split; return how many problems each holds."""
+    """Write `<split>.jsonl` for every split; return the numbers of problems."""
     lines: dict[str, list[str]] = {split: [] for split in PER_CELL}
     for split, record, _ in generate():
         lines[split].append(json.dumps(record, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""Problem, as a family returns it, and the exact maths that several families share."""
+"""Type of a problem, and exact maths shared by the families."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import Literal
 class PythonProblem:
     """One problem.
 
-    `program` is Python source that finds the answer another way than the family did and prints it: the tests run it in
-    the sandbox.
+    `program` is Python source that computes and prints the answer by another method; the tests run it in the sandbox.
     """
 
     question: str

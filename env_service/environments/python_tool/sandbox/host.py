@@ -1,8 +1,7 @@
 """The service's side of the sandbox: start an interpreter ahead of time, run code in it, end it.
 
-A run returns soon after the wall-clock limit whatever the code does. Nothing that the interpreter sends is trusted.
-After `close` no process is left, and none outlives the service. `SandboxUnavailable` is an infrastructure failure; how
-the code ends is a `RunResult`.
+A run ends soon after the wall-clock limit, whatever the code does. Nothing from the interpreter is trusted. No process
+outlives `close` or the service. `SandboxUnavailable` is an infrastructure failure; the code's own end is a `RunResult`.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ _BOOT = "import sys; sys.path.append(sys.argv[1]); from sandbox.launcher import 
 
 
 class SandboxUnavailable(RuntimeError):
-    """The sandbox cannot be set up here; the message names the layer and what to do. Nothing was run."""
+    """The sandbox cannot be built here; the message names the layer and what to do. No code was run."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class Clip:
 
 class Sandbox:
     def __init__(self, limits: SandboxLimits, packages: Sequence[str] = ()) -> None:
-        """Start building. `packages` are host paths of package folders or modules that the code may import."""
+        """Start building in the background. `packages`: host paths of importable package folders or modules."""
         self.limits = limits
         self.packages = tuple(packages)
         self._ready = False
@@ -170,7 +169,7 @@ class Sandbox:
         return self._process.pid
 
     def wait_ready(self) -> None:
-        """Return when the sandbox stands and has passed its self-test; raise SandboxUnavailable otherwise."""
+        """Wait until the sandbox has passed its self-test; raise SandboxUnavailable."""
         if self._ready:
             return
         said = Clip(self.limits.output_bytes)
@@ -189,7 +188,7 @@ class Sandbox:
         raise SandboxUnavailable(f"refusing to run code without a sandbox: {reason}")
 
     def is_alive(self) -> bool:
-        """Whether the interpreter can take code; a closed one cannot, nor one that was killed from outside."""
+        """Whether the interpreter can take code: neither closed nor killed from outside."""
         return self._control.fileno() != -1 and self._process.poll() is None and not self._control_closed()
 
     def _control_closed(self) -> bool:
@@ -201,7 +200,7 @@ class Sandbox:
             return True
 
     def run(self, code: str) -> RunResult:
-        """Run code; unless the status is "ok" or "error" the interpreter is gone. Raises SandboxUnavailable, or
+        """Run code; after any status but "ok" and "error" the interpreter is gone. Raises SandboxUnavailable, or
         ValueError for code longer than MAX_CODE_BYTES."""
         data = code.encode("utf-8", "surrogatepass")
         if len(data) > MAX_CODE_BYTES:
@@ -256,8 +255,8 @@ class Sandbox:
                 pass
 
     def _status_line(self, deadline: float, output: Clip) -> str | None:
-        """Return the next status line, "" if the interpreter is gone or talks nonsense,
-        None past the deadline or flood limit."""
+        """Return the next status line, "" if the interpreter is gone or breaks the protocol, None after the deadline or
+        too much output."""
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._output, select.POLLIN)
@@ -279,7 +278,7 @@ class Sandbox:
         return None
 
     def _drain(self, output: Clip, most: int) -> bool:
-        """Read what the output pipe holds, at most `most` bytes; return False once its other end is closed."""
+        """Read at most `most` bytes of output; return False if the pipe is closed."""
         while most > 0:
             try:
                 part = os.read(self._output, 65536)

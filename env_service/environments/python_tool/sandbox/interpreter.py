@@ -47,7 +47,7 @@ def _flush() -> None:
 
 
 def _shortened_traceback(error: BaseException, filename: str) -> str:
-    """Format an exception from the first frame of the agent's code on; the middle of a long trace is left out."""
+    """Format an exception from the agent's first frame on, without the middle of a long trace."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != filename:
         trace = trace.tb_next
@@ -62,7 +62,7 @@ def _shortened_traceback(error: BaseException, filename: str) -> str:
 
 
 def _execute(source: str, filename: str, namespace: dict[str, Any]) -> None:
-    """Run the statements; show the value of a last expression as an interactive session does."""
+    """Run the statements; print the value of a last expression, as an interactive session does."""
     linecache.cache[filename] = (len(source), None, [line + "\n" for line in source.splitlines()], filename)
     tree = ast.parse(source, filename)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None

@@ -33,7 +33,7 @@ def _limit(limits: dict[str, Any]) -> None:
     memory = resource.getrlimit(resource.RLIMIT_AS)[1]
     if memory != resource.RLIM_INFINITY and memory < limits["memory_mb"] * mebi:
         raise linux.SandboxSetupError(
-            f"the interpreter is to have {limits['memory_mb']} MB of memory, but its parent may hand down only "
+            f"the interpreter should have {limits['memory_mb']} MB of memory, but its parent's limit is "
             f"{memory // mebi}; "
             "raise the service's limit (--memory-mb, ulimit -v) or lower ENV_PYTHON_MEMORY_MB"
         )
@@ -80,7 +80,7 @@ def _close_the_door(limits: dict[str, Any], threads: bool) -> None:
 
 
 def _inside(control: int, limits: dict[str, Any], threads: bool) -> NoReturn:
-    """Be the interpreter; ends with exit status 70 if the sandbox was refused."""
+    """Become the interpreter; exit with status 70 if a layer fails."""
     control = _arrange_descriptors(control)
     try:
         _close_the_door(limits, threads)
@@ -109,8 +109,7 @@ def _watch(child: int, life_line: int) -> int:
 
 
 def main(control: int) -> int:
-    """Build, start, watch; return the exit status:
-    the interpreter's, 128 + signal, or 70 if the sandbox was refused."""
+    """Build, start, watch; return the interpreter's exit status, 128 + signal, or 70 if a layer failed."""
     config = json.loads(sys.stdin.readline())
     try:
         # RLIMIT_NPROC does not bind the kernel's user 0, which an unprivileged "root" of a container may still be.

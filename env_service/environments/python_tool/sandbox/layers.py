@@ -1,5 +1,4 @@
-"""Layers that every process which runs an agent's code gets:
-namespaces, an identity without rights, and the proof that they hold.
+"""Layers around every process that runs an agent's code: namespaces, a user without rights, and a self-test.
 
 Shared by the interpreter's launcher and by AppWorld's workers. All of it is irreversible for the calling process.
 """
@@ -33,8 +32,8 @@ _NAMESPACES = (
 
 
 def spare_uid() -> int | None:
-    """Return a user id of nobody's, different for every live process (the thread limit counts by user);
-    None if none is mapped."""
+    """Return an unused user id, different for each live process (the thread limit counts by user), or None if none is
+    mapped."""
     with open("/proc/self/uid_map", encoding="ascii") as table:
         ranges = [(int(inside), int(length)) for inside, _, length in (line.split() for line in table)]
     for wanted in (_FIRST_SPARE_UID + os.getpid(), 20000 + os.getpid() % 40000):
@@ -57,9 +56,9 @@ def _enter_user_namespace() -> None:
 
 
 def enter_namespaces() -> int | None:
-    """Enter the namespaces (the next child, for the pid namespace); raises SandboxSetupError.
+    """Enter the namespaces (the pid namespace holds for the next child); raises SandboxSetupError.
 
-    Returns the user id to become afterwards (`drop_privileges`), None where a user namespace did that already.
+    Returns the user id for `drop_privileges`, or None if a user namespace makes that unnecessary.
     """
     uid = spare_uid() if os.geteuid() == 0 else None
     if uid is not None:
@@ -84,8 +83,8 @@ def drop_privileges(uid: int | None) -> None:
 
 
 def prove_containment(hidden: Sequence[str] = ()) -> None:
-    """Try from inside what must fail; raises SandboxSetupError for anything that works.
-    `hidden`: further paths not to be seen."""
+    """Try forbidden actions from inside; raises SandboxSetupError if one succeeds. `hidden`: further paths that must be
+    invisible."""
     leaks = []
     if linux.libc.socket(2, 1, 0) != -1 or ctypes.get_errno() != errno.EPERM:
         leaks.append("a socket can be opened")

@@ -1,7 +1,5 @@
-"""The few system calls that Python 3.11 does not wrap, through ctypes.
-
-Every function raises `SandboxSetupError` naming the step and the errno; none returns a status to be forgotten.
-"""
+"""System calls that Python 3.11 does not wrap, through ctypes. Failures raise `SandboxSetupError` with step and
+errno."""
 
 from __future__ import annotations
 
@@ -49,7 +47,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class SandboxSetupError(RuntimeError):
-    """A layer of the sandbox could not be put in place; nothing has been run."""
+    """A layer of the sandbox failed; no code was run."""
 
 
 class _MountAttr(ctypes.Structure):
@@ -76,7 +74,7 @@ def _check(result: int, step: str) -> None:
 
 
 def machine() -> str:
-    """Return the architecture; raise SandboxSetupError for one without a system-call table here."""
+    """Return the architecture; raise SandboxSetupError if it has no table of system calls here."""
     name = platform.machine()
     if name not in _SYS_PIVOT_ROOT:
         raise SandboxSetupError(
@@ -99,7 +97,7 @@ def mount(source: str, target: str, fstype: str | None, flags: int, data: str = 
 
 
 def lock_mount(target: str, attributes: int, *, recursive: bool) -> None:
-    """Add attributes (read-only, no devices, no set-uid) to a mount, to those below it too if `recursive`."""
+    """Add attributes (read-only, no devices, no set-uid) to a mount, if `recursive` also to those below."""
     attr = _MountAttr(attributes, 0, 0, 0)
     flags = _AT_RECURSIVE if recursive else 0
     result = libc.syscall(
@@ -109,7 +107,7 @@ def lock_mount(target: str, attributes: int, *, recursive: bool) -> None:
 
 
 def pivot_into(new_root: str) -> None:
-    """Make `new_root` the root directory and detach the old one, which no path leads to afterwards."""
+    """Make `new_root` the root and detach the old root."""
     os.chdir(new_root)
     _check(libc.syscall(_SYS_PIVOT_ROOT[machine()], b".", b"."), "pivot_root")
     _check(libc.umount2(b".", MNT_DETACH), "detach the old root")

@@ -1,8 +1,8 @@
-"""The system calls that the interpreter may make; the kernel refuses all others.
+"""System-call filter of the interpreter: an allow-list.
 
-No process is created (only threads), nothing executed, no socket opened but a connected pair (asyncio), no memory taken
-beyond the address-space limit, and nothing traced or mounted. A refused call fails with EPERM, one newer than this
-table with ENOSYS so that libraries fall back; a call of another architecture kills the process.
+Blocked are new processes (threads are allowed), exec, sockets except a connected pair (asyncio), memory beyond the
+address-space limit, tracing and mounting. A blocked call fails with EPERM; one newer than this table with ENOSYS, so
+that libraries fall back; a call of another architecture kills the process.
 """
 
 from __future__ import annotations
@@ -144,8 +144,7 @@ def build_filter(arch: str, *, threads: bool) -> bytes:
 
 
 def install(*, threads: bool) -> None:
-    """Put the filter on the calling (single-threaded) process, for ever;
-    raise SandboxSetupError if the kernel refuses."""
+    """Install the filter on the calling (single-threaded) process, permanently; raise SandboxSetupError."""
     code = build_filter(machine(), threads=threads)
     buffer = ctypes.create_string_buffer(code, len(code))
     program = _Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))

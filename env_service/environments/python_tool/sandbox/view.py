@@ -59,7 +59,7 @@ def _bind_device(root: str, source: str) -> None:
 
 
 def _bind_libraries_of(root: str, folder: str) -> None:
-    """Bind only the shared libraries of a folder that holds other things too (the `lib` of a Python prefix)."""
+    """Bind only the shared libraries of a mixed folder (the `lib` of a Python prefix)."""
     with os.scandir(folder) as entries:
         libraries = [entry for entry in entries if entry.name.startswith("lib") and ".so" in entry.name]
     os.makedirs(root + folder, exist_ok=True)
@@ -71,7 +71,7 @@ def _bind_libraries_of(root: str, folder: str) -> None:
 
 
 def _hide_site_packages(root: str, library: str) -> None:
-    """Cover the installed packages of the Python installation: only chosen ones are shown."""
+    """Cover the installed packages of the Python installation."""
     for name in ("site-packages", "dist-packages"):
         place = f"{root}{library}/{name}"
         if os.path.isdir(place):
@@ -98,10 +98,10 @@ def _recreate_library_links(root: str) -> None:
 
 
 def enter(packages: list[str], scratch_mb: int, shown: Sequence[str] = (), writable: Sequence[str] = ()) -> None:
-    """Build the view in this process's own mount namespace and make it the root; afterwards the host has no path here.
+    """Build the view in this process's mount namespace and make it the root; no host path remains reachable.
 
-    `packages` are host paths of package folders or single modules; `shown` are further folders and files that appear
-    where they are, read-only, and `writable` folders that stay writable. Raises SandboxSetupError.
+    `packages`: host paths of package folders or modules. `shown` (read-only) and `writable` paths keep their places.
+    Raises SandboxSetupError.
     """
     library = _standard_library()
     prefix_lib = os.path.dirname(library[0])

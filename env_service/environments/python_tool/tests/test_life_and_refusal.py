@@ -103,7 +103,7 @@ def test_a_memory_limit_that_the_service_cannot_hand_down_is_refused_and_not_low
     except SandboxUnavailable as error:
         print(error)
     """
-    assert "4096 MB of memory, but its parent may hand down only 1024" in _python(source).stdout
+    assert "4096 MB of memory, but its parent's limit is 1024" in _python(source).stdout
 
 
 PROBE = """

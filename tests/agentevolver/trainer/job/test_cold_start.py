@@ -117,7 +117,7 @@ def test_a_run_goes_on_with_the_model_that_it_began_with_and_with_no_other(tmp_p
     prepare(found.config, found.settings, ChatRenderer(build_real("qwen2_5")))
     assert found.config.actor_rollout_ref.model.path == str(folder.resolve() / "model")
     other = resolved(tmp_path, f"cold_start.files=[{LOG}]", "cold_start.epochs=5")
-    with pytest.raises(ConfigError, match="began with another cold start"):
+    with pytest.raises(ConfigError, match="has another cold start"):
         prepare(other.config, other.settings, ChatRenderer(build_real("qwen2_5")))
 
 

@@ -295,8 +295,8 @@ async def test_the_experience_managers_prompts_are_understood_and_its_screen_let
     from experience_manager import prompts as theirs
     from experience_manager.attempts import PastAttempt
     from experience_manager.experience import Category, Experience
+    from experience_manager.prompt_injection import problem_with
     from experience_manager.prompts import Judgements, Proposals
-    from experience_manager.screen import problem_with
 
     steps = ((0, "note.find milk", "milk n3 home"), (1, "note.del n3", "err read doc note.del first"))
     failed = PastAttempt("t", "t_0", "site k7", "delete note milk", steps, 0.0, False)

@@ -25,13 +25,13 @@ class NoWorker(RuntimeError):
 
 
 class Cluster(Protocol):
-    """The functions of Ray that a crew needs; `RayCluster` is the real one."""
+    """The functions of Ray that `RolloutWorkers` needs; `RayCluster` is the real one."""
 
     def living(self) -> list[str]:
         """Return the ids of living nodes, this process's node first."""
 
     def results(self, references: Sequence[Any], timeout_s: float | None) -> dict[Any, Exception | None]:
-        """Return the finished references with their errors. None as timeout waits for one of them."""
+        """Return the finished references with their errors. Without a timeout, wait until one is finished."""
 
     def kill(self, handle: Any) -> None:
         """End a worker; never raises."""
@@ -39,7 +39,8 @@ class Cluster(Protocol):
 
 @dataclass(eq=False)
 class Member:
-    """One worker: `ready` ends when it is created, `alive` with its process; `given` are its batches."""
+    """One rollout worker. `ready` is a reference that resolves when the worker exists, `alive` when its process ends;
+    `given` are its unfinished batches."""
 
     handle: Any
     node: str

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from experience_fakes import SMALL, experience, record, teller
 
-from experience_manager.apart import BackendsApart
 from experience_manager.backend import EmbeddedBackend
 from experience_manager.manager import ExperienceManager
+from experience_manager.per_environment import BackendPerEnvironment
 from experience_manager.pool import Pool
 from experience_manager.question import Question
 from experience_manager.settings import ExperienceSettings
@@ -20,7 +20,7 @@ SETTINGS = ExperienceSettings(
 def opened(folder: Path, llm=None, held_out=()):
     whole = EmbeddedBackend.open(SETTINGS, folder, llm, encoder=SMALL, author="m")
     backends = {name: whole.of_environment(name, held_out) for name in ("pocket", "lake")}
-    return whole.pool, ExperienceManager(SETTINGS, BackendsApart(backends))
+    return whole.pool, ExperienceManager(SETTINGS, BackendPerEnvironment(backends))
 
 
 def question(env_type, **more):
@@ -65,7 +65,9 @@ async def test_what_says_the_same_in_two_environments_stays_two_and_each_is_coun
 
 async def test_held_out_tasks_are_those_of_the_environment(tmp_path):
     whole = EmbeddedBackend.open(SETTINGS, tmp_path, teller(), encoder=SMALL, author="m")
-    apart = BackendsApart({"pocket": whole.of_environment("pocket", ["t1"]), "lake": whole.of_environment("lake")})
+    apart = BackendPerEnvironment(
+        {"pocket": whole.of_environment("pocket", ["t1"]), "lake": whole.of_environment("lake")}
+    )
     manager = ExperienceManager(SETTINGS, apart)
     await manager.record_step(1, [rollout(name) for name in ("pocket", "lake")])
     await manager.settled()

@@ -1,4 +1,4 @@
-"""Backend for several environments: each has its own workspace in one store or service."""
+"""Backend of a run with several environments: each has a workspace of its own in one store or service."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from experience_manager.errors import ExperienceError
 from experience_manager.question import Question, Retrieved
 
 
-class BackendsApart(Backend):
+class BackendPerEnvironment(Backend):
     def __init__(self, backends: Mapping[str, Backend]) -> None:
         self._backends = dict(backends)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentevolver.rollout.crew import NoWorker, RolloutWorkers, shares
+from agentevolver.rollout.workers import NoWorker, RolloutWorkers, shares
 
 
 class Worker:
@@ -58,15 +58,15 @@ class Fake:
         self.ended |= {one.alive: RuntimeError("its node died") for one in self.workers if one.node == node}
 
 
-def crew_on(fake: Fake, size: int) -> RolloutWorkers:
-    crew = RolloutWorkers(size, fake.start, fake)
-    crew.begin()
-    crew.arrange()
-    return crew
+def workers_on(fake: Fake, size: int) -> RolloutWorkers:
+    workers = RolloutWorkers(size, fake.start, fake)
+    workers.begin()
+    workers.arrange()
+    return workers
 
 
-def nodes_of(crew: RolloutWorkers) -> Counter[str]:
-    return Counter(member.node for member in crew.active)
+def nodes_of(workers: RolloutWorkers) -> Counter[str]:
+    return Counter(member.node for member in workers.active)
 
 
 @given(st.integers(0, 20), st.lists(st.text(min_size=1), max_size=6, unique=True))
@@ -80,46 +80,46 @@ def test_shares_are_even_and_the_first_nodes_have_more(size: int, nodes: list[st
 
 def test_those_of_a_lost_node_are_replaced_on_the_others_with_what_they_were_given() -> None:
     fake = Fake("here", "there")
-    crew = crew_on(fake, 4)
-    for member in crew.active:
+    workers = workers_on(fake, 4)
+    for member in workers.active:
         member.given.append(member.node)
     fake.lose("there")
-    lost = crew.lost()
-    assert [one.given for one in lost] == [["there"], ["there"]] and crew.lost() == []
-    assert nodes_of(crew) == {"here": 2}
-    crew.arrange()
-    assert len(crew.joining) == 2, "nobody waits for them while others are there"
-    assert len(crew.arrange()) == 2 and nodes_of(crew) == {"here": 4} and crew.joining == []
+    lost = workers.lost()
+    assert [one.given for one in lost] == [["there"], ["there"]] and workers.lost() == []
+    assert nodes_of(workers) == {"here": 2}
+    workers.arrange()
+    assert len(workers.joining) == 2, "nobody waits for them while others are there"
+    assert len(workers.arrange()) == 2 and nodes_of(workers) == {"here": 4} and workers.joining == []
 
 
 def test_a_node_that_comes_back_gets_its_share_and_the_surplus_ends_when_it_is_idle() -> None:
     fake = Fake("here", "there")
-    crew = crew_on(fake, 2)
+    workers = workers_on(fake, 2)
     fake.lose("there")
-    crew.lost()
-    crew.arrange()
-    crew.arrange()
-    assert nodes_of(crew) == {"here": 2}
+    workers.lost()
+    workers.arrange()
+    workers.arrange()
+    assert nodes_of(workers) == {"here": 2}
     fake.nodes.append("again")
     fake.slow = True
-    crew.arrange()
-    assert nodes_of(crew) == {"here": 2} and [one.node for one in crew.joining] == ["again"], "until it is ready"
+    workers.arrange()
+    assert nodes_of(workers) == {"here": 2} and [one.node for one in workers.joining] == ["again"], "until it is ready"
     fake.ended[fake.workers[-1].ready] = None
-    (new,) = crew.arrange()
-    assert new.node == "again" and nodes_of(crew) == {"here": 1, "again": 1}
-    (retiring,) = crew.retiring
-    crew.dismiss(lambda one: False)
+    (new,) = workers.arrange()
+    assert new.node == "again" and nodes_of(workers) == {"here": 1, "again": 1}
+    (retiring,) = workers.retiring
+    workers.dismiss(lambda one: False)
     assert fake.killed == []
-    crew.dismiss(lambda one: True)
-    assert fake.killed == [retiring.handle] and crew.retiring == []
-    assert crew.arrange() == [] and nodes_of(crew) == {"here": 1, "again": 1}
+    workers.dismiss(lambda one: True)
+    assert fake.killed == [retiring.handle] and workers.retiring == []
+    assert workers.arrange() == [] and nodes_of(workers) == {"here": 1, "again": 1}
 
 
 def test_where_none_can_be_made_the_reason_is_said() -> None:
     fake = Fake("here")
     fake.broken = True
-    crew = RolloutWorkers(1, fake.start, fake)
-    crew.begin()
-    assert len(crew.lost()) == 1
+    workers = RolloutWorkers(1, fake.start, fake)
+    workers.begin()
+    assert len(workers.lost()) == 1
     with pytest.raises(NoWorker, match="no rollout worker can be started: no such folder"):
-        crew.arrange()
+        workers.arrange()

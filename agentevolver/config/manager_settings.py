@@ -1,4 +1,4 @@
-"""Sections of a configuration that a single package needs, with their neighbours.
+"""The sections that one package's command line reads, without the rest of a training's configuration.
 
 Sources: an experiment (`--conf`), the resolved configuration of a run (`--config`), or a yaml with only these sections
 (`--settings`). Unknown keys raise ConfigError.
@@ -26,7 +26,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def from_settings_file(path: Path, overrides: Sequence[str] = ()) -> Questioning:
-    """Read a yaml of sections. Raises ConfigError."""
+    """Read a yaml with only these sections. Raises ConfigError."""
     return _checked(Questioning, OmegaConf.to_container(_overridden(path, overrides), resolve=True), str(path))
 
 

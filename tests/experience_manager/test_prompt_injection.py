@@ -2,7 +2,7 @@
 
 import pytest
 
-from experience_manager.screen import MAX_CONTENT, MAX_WHEN_TO_USE, problem_with, problem_with_text, tidy
+from experience_manager.prompt_injection import MAX_CONTENT, MAX_WHEN_TO_USE, problem_with, problem_with_text, tidy
 
 
 @pytest.mark.parametrize(

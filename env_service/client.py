@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from agentevolver.utils.net import http_url
 from agentevolver.utils.secrets import secret
 from env_service import protocol
 from env_service.base import InitState, Message, StepResult
@@ -48,9 +49,7 @@ HEALTH_TIMEOUT_S = 5.0
 
 class _Base:
     def __init__(self, base_url: str, *, token: str | None, timeout_s: float, retry: RetryPolicy | None) -> None:
-        if not base_url.startswith(("http://", "https://")):
-            raise ValueError(f"base_url {base_url!r} must start with http:// or https://")
-        self.base_url = base_url.rstrip("/")
+        self.base_url = http_url(base_url).rstrip("/")
         self.timeout_s = timeout_s
         self.retry = retry or RetryPolicy()
         self._headers = {"Content-Type": "application/json"}

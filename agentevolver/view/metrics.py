@@ -13,9 +13,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
-from urllib.parse import quote
 
 from agentevolver.utils.files import GrowingFile
+from agentevolver.utils.sqlite import read_only
 from agentevolver.view.experiment import Experiment, UnreadableFile
 
 
@@ -123,7 +123,7 @@ def usage(experiment: Experiment) -> dict[str, Any]:
     if not path.is_file():
         return {"exists": False, "roles": [], "budget": budget}
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=BUSY_S)) as db:
+        with closing(sqlite3.connect(read_only(path), uri=True, timeout=BUSY_S)) as db:
             rows = db.execute(f"SELECT {', '.join(COLUMNS)} FROM usage ORDER BY cost DESC, calls DESC").fetchall()
     except sqlite3.Error as error:
         raise UnreadableFile(f"{path.name} cannot be read: {error}") from error

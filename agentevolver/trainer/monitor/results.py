@@ -13,6 +13,7 @@ from typing import Any
 from agentevolver.trainer.monitor.log import METRICS
 from agentevolver.trainer.monitor.measured import Measured
 from agentevolver.utils.files import open_lines, parse, written
+from agentevolver.utils.sqlite import read_only
 from agentevolver.utils.statistics import Estimate, estimate, paired
 
 _CORE = "val-core/"
@@ -170,7 +171,7 @@ def spent(ledger: Path) -> Spent | None:
     if not ledger.is_file():
         return None
     try:
-        with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True, timeout=5)) as opened:
+        with closing(sqlite3.connect(read_only(ledger), uri=True, timeout=5)) as opened:
             row = opened.execute(
                 "SELECT sum(calls), sum(prompt_tokens), sum(completion_tokens), sum(cost) FROM usage"
             ).fetchone()

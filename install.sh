@@ -275,6 +275,8 @@ install_torch_cpu() {
 }
 
 say "installing for $MODE into $VENV (log: $LOG)"
+# pip reads `[extra]` and `; marker` in a path that it is given, so it is given relative ones.
+cd -- "$ROOT"
 install_lock 1 "$(alone setuptools)" || explain setuptools
 if [[ $MODE == cpu ]]; then
     say "torch, CPU build (about 190 MB)"
@@ -288,14 +290,14 @@ if [[ $MODE == cpu ]]; then
     rm -rf -- "$SHIM"
     mkdir "$SHIM"
     cp "$ROOT/requirements/shim_vllm/pyproject.toml" "$SHIM/"
-    pip_install 1 --no-deps --no-build-isolation --force-reinstall "$SHIM" || explain "requirements/shim_vllm"
+    pip_install 1 --no-deps --no-build-isolation --force-reinstall "./${SHIM#"$ROOT"/}" || explain "requirements/shim_vllm"
 fi
 if ((DEV)); then
     say "$(count "$DEV_LOCK") tools from requirements/dev.lock"
     install_lock "$(count "$DEV_LOCK")" "$DEV_LOCK" || explain "requirements/dev.lock"
 fi
 say "this checkout, editable"
-pip_install 1 --no-deps --no-build-isolation -e "$ROOT" || explain "the checkout"
+pip_install 1 --no-deps --no-build-isolation -e . || explain "the checkout"
 
 # --- what it got ---------------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import orjson
 from advantage_processor.labels import StepLabel
 from agentevolver.types import Attribution, Trajectory
 from agentevolver.utils.files import whole
+from agentevolver.utils.names import system_name
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class ExchangeLog:
             "attribution": attribution.to_dict(),
             "exchanges": list(exchanges),
         }
-        path = self._directory / f"step_{step:06d}" / f"{trajectory.trajectory_id.replace('/', '-')}.json"
+        path = self._directory / f"step_{step:06d}" / f"{system_name(trajectory.trajectory_id)}.json"
         try:
             with whole(path, durable=False) as draft:
                 draft.write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2))

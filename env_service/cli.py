@@ -71,11 +71,7 @@ def _add_new(parser: argparse.ArgumentParser) -> None:
     for folder in environment_folders():
         for option, (function, about) in folder.skeletons.items():
             parser.add_argument(
-                f"--{option}",
-                metavar="FILE",
-                dest="skeleton",
-                type=partial(_described, function),
-                help=about,
+                f"--{option}", metavar="FILE", dest="skeleton", type=partial(_described, function), help=about
             )
 
 
@@ -188,11 +184,18 @@ def _serve(options: argparse.Namespace) -> int:
         environments = resolve(options.env, options.env_modules)
     except RegistryError as error:
         return _fail(options, str(error))
+    from pathlib import Path
+
+    from agentevolver.utils.processes import is_plain, plain_python
     from agentevolver.utils.secrets import SECRETS, forget
-    from env_service.hosting.processes import secret_variables
+    from env_service.hosting.processes import new_folder, secret_variables
     from env_service.http.app import StartError, serve, take_token
     from env_service.settings import ServiceSettings
 
+    if options.ray_address is None and not is_plain(sys.executable):
+        # The private Ray is started by this process, whose path it pastes into command lines.
+        (link := Path(new_folder(0)) / "python").symlink_to(sys.prefix)
+        os.execv(python := plain_python(link), [python, *sys.orig_argv[1:]])
     chosen = {
         name: value
         for name, value in vars(options).items()
@@ -254,16 +257,14 @@ def _check(options: argparse.Namespace) -> int:
     from env_service.checker import HttpProbe, LocalProbe, Probe, run_checks
     from env_service.registry import RegistryError, load, resolve
 
-    probe: Probe
-    if options.url is not None and not options.url.startswith(("http://", "https://")):
-        return _fail(options, f"--url {options.url} must begin with http:// or https://", 2)
-    if options.url:
-        probe = HttpProbe(options.url, options.name)
-    else:
-        try:
-            probe = LocalProbe(load(resolve([options.name], options.env_modules)[options.name]))
-        except RegistryError as error:
-            return _fail(options, str(error), 2)
+    try:
+        probe: Probe = (
+            HttpProbe(options.url, options.name)
+            if options.url
+            else LocalProbe(load(resolve([options.name], options.env_modules)[options.name]))
+        )
+    except (RegistryError, ValueError) as error:
+        return _fail(options, f"--url {options.url} {error}" if options.url else str(error), 2)
     problems = 0
     for finding in run_checks(probe, split=options.split, action=options.action):
         problems += bool(finding.problem)

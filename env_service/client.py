@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
+from agentevolver.utils.net import http_url
 from agentevolver.utils.secrets import secret
 from env_service import protocol
 from env_service.base import InitState, Message, StepResult
@@ -59,9 +60,7 @@ class AsyncEnvClient:
         retry: RetryPolicy | None = None,
         max_connections: int = 512,
     ) -> None:
-        if not base_url.startswith(("http://", "https://")):
-            raise ValueError(f"base_url {base_url!r} must start with http:// or https://")
-        self.base_url = base_url.rstrip("/")
+        self.base_url = http_url(base_url).rstrip("/")
         self.timeout_s = timeout_s
         self.retry = retry or RetryPolicy()
         self._headers = {"Content-Type": "application/json"}

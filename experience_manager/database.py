@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import orjson
 
+from agentevolver.utils.sqlite import read_only
 from agentevolver.utils.vectors import Vectors
 from experience_manager.errors import StoreBusy, StoreCorrupt, StoreError, StoreUnwritable
 from experience_manager.experience import Category, Experience, Variant
@@ -120,7 +120,7 @@ class Database:
         # A connection of its own: a long read must not hold the lock.
         with (
             self._translated(),
-            closing(self._connected(f"file:{quote(str(self.path.resolve()))}?mode=ro", uri=True)) as db,
+            closing(self._connected(read_only(self.path), uri=True)) as db,
         ):
             db.execute("BEGIN")
             yield db
@@ -133,7 +133,7 @@ class Database:
         with (
             self._lock,
             self._translated(),
-            closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as copy,
+            closing(sqlite3.connect(read_only(path, immutable=True), uri=True)) as copy,
         ):
             copy.backup(self._db)
             self._migrate()
@@ -337,8 +337,7 @@ def blob(vector: Vectors | None) -> bytes:
 
 def _rows_of_copy(path: Path, query: str) -> Generator[tuple[Any, ...]]:
     try:
-        # immutable=1: SQLite leaves no -wal or -shm file beside the copy.
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as copy:
+        with closing(sqlite3.connect(read_only(path, immutable=True), uri=True)) as copy:
             yield from copy.execute(query)
     except sqlite3.Error as error:
         raise StoreCorrupt(f"{path}: {error}") from error

@@ -11,14 +11,15 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from agentevolver.llm.embeddings import EmbeddingSettings
 from agentevolver.utils import recipes
 from agentevolver.utils.guidance import TEMPLATE as TEMPLATE
 from agentevolver.utils.names import load_named
+from agentevolver.utils.net import http_url
 from agentevolver.utils.recipes import StageSettings
 
 RolloutMode = Literal["woexp", "mixed", "all"]
@@ -91,8 +92,8 @@ class _Section(BaseModel):
 class RemeSettings(_Section):
     """`reme`: how the pool is used, whichever backend holds it."""
 
-    base_url: str = Field(
-        "http://127.0.0.1:8001", pattern=r"^https?://[^/]+(/.*)?$", description="address for backend http"
+    base_url: Annotated[str, AfterValidator(http_url)] = Field(
+        "http://127.0.0.1:8001", description="address for backend http"
     )
     workspace_id: str = Field("default", min_length=1, description="workspace of the store")
     enable_summarizer: bool = Field(False, description="distil experience from finished training rollouts")

@@ -11,6 +11,7 @@ from uuid import uuid4
 import numpy as np
 
 from agentevolver.llm.embeddings import Encoder
+from agentevolver.utils.names import system_name
 from agentevolver.utils.vectors import VectorIndex, Vectors
 from env_service.protocol import Instances
 from task_manager.dedup import LexicalIndex
@@ -149,7 +150,7 @@ async def held_out_queries(
 
 
 async def _asked(client: Instances, env_type: str, task_id: str, env_params: dict[str, Any]) -> str:
-    instance_id = f"{task_id}-h-{uuid4().hex}"
+    instance_id = f"{system_name(task_id)}-h-{uuid4().hex}"
     try:
         made = await client.create_instance(env_type, task_id, instance_id, env_params)
     finally:

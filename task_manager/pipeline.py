@@ -169,7 +169,8 @@ class TaskPipeline:
         existing = [*self._known, *self._tasks]
         for task in existing:
             seed, _, taken = task.task_id.rpartition("#")
-            self._next_number[seed] = max(self._next_number.get(seed, 0), int(taken) + 1)
+            if taken.isdecimal():  # a task of a user's file may have any id
+                self._next_number[seed] = max(self._next_number.get(seed, 0), int(taken) + 1)
         # Tasks made for a weakness must not be near copies of the tasks that revealed it.
         failed = [query for one in self._settings.focus for query in one.not_like]
         await self._pool.load([*(str(task.query) for task in existing), *failed])

@@ -59,18 +59,9 @@ def running(configuration: QuestioningConfiguration, logs: Path) -> Iterator[Non
 def _needed(configuration: QuestioningConfiguration) -> list[tuple[str, str, list[str]]]:
     service = configuration.env_service
     parts = urlsplit(service.env_url)
-    arguments = [
-        "-m",
-        "env_service",
-        "serve",
-        "--env",
-        service.env_type,
-        "--host",
-        str(parts.hostname),
-        "--port",
-        str(parts.port or 80),
-    ]
-    needed = [("env_service", service.env_url.rstrip("/") + "/healthz", [*arguments, "--shared-hosts", "1"])]
+    arguments = ["-m", "env_service", "serve", f"--env={service.env_type}", "--shared-hosts=1"]
+    arguments += [f"--host={parts.hostname}", f"--port={parts.port or 80}"]
+    needed = [("env_service", service.env_url.rstrip("/") + "/healthz", arguments)]
     if configuration.llm.needs_teacher:
         teacher = configuration.llm.teacher
         needed.append(("teacher", teacher.health_url, teacher.arguments()))

@@ -6,14 +6,15 @@ AgentEvolver's names are kept where they mean the same. None in `strategy_args` 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from agentevolver.llm.embeddings import EmbeddingSettings
 from agentevolver.llm.settings import LLMSettings, Role
 from agentevolver.utils import recipes
 from agentevolver.utils.names import name_or_spec
+from agentevolver.utils.net import http_url
 from task_manager.actions import format_of
 
 MAX_OBSERVATION_CHARS = 8_000
@@ -350,10 +351,10 @@ def file_of(path: Path, env_type: str) -> Path:
 class ServiceAccess(_Section):
     """Address of an environment service: keys of `env_service` shared by the pipeline and training."""
 
-    env_url: str = Field(
+    env_url: Annotated[str, AfterValidator(http_url)] = Field(
         "http://127.0.0.1:8080",
-        pattern=r"^https?://[^/]+(/.*)?$",
-        description="address of the service; the launcher starts one if it is local and none answers",
+        description="address of the service; the launcher starts one if it is local and none answers, and unless the "
+        "key is set, on the first free port from this one on",
     )
     external: bool = Field(
         False,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
+from agentevolver.utils.names import system_name
 from agentevolver.utils.openings import Opening
 from env_service.protocol import EnvServiceError, Instances
 from task_manager.actions import PlainFormat, read_state
@@ -61,7 +62,7 @@ class Execution:
 @asynccontextmanager
 async def open_world(client: Instances, world: SeedWorld, params: dict[str, Any]) -> AsyncIterator[tuple[str, Opening]]:
     """Create an instance without a goal; yields its id and opening, and releases it."""
-    instance_id = f"{world.seed_task_id}-q-{uuid4().hex}"
+    instance_id = f"{system_name(world.seed_task_id)}-q-{uuid4().hex}"
     try:
         made = await client.create_instance(
             world.env_type, world.seed_task_id, instance_id, {**world.params, **params, "is_open_query": True}

@@ -7,6 +7,7 @@ imports torch, verl or ray, so a mistake is reported within seconds, in one line
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from agentevolver.config.cross_checks import check_settings, check_sizes
 from agentevolver.config.devices import Device, take_device
 from agentevolver.config.environments import EnvServiceSettings
 from agentevolver.config.kernels import check_kernels
-from agentevolver.config.layers import Layer, read_layers
+from agentevolver.config.layers import NAMES, Layer, read_layers
 from agentevolver.config.load import lay_over
 from agentevolver.config.model import Model
 from agentevolver.config.schema import RolloutSettings, Settings, own_places, place_of
@@ -98,9 +99,13 @@ def load(
                 f"{key} is set by the run: tasks come from the environment's splits (data.train_split, "
                 "data.val_splits); remove it"
             )
-    name = str(config.trainer.experiment_name or "read_yaml_name")
-    if name == "read_yaml_name":
-        name = conf.stem if conf is not None else "default"
+    if (config.trainer.experiment_name or "read_yaml_name") == "read_yaml_name":
+        config.trainer.experiment_name = conf.stem if conf is not None else "default"
+    for key in NAMES:
+        name = str(OmegaConf.select(config, key) or "")
+        outside = name.startswith("~") or {"", ".", ".."} & set(name.split("/"))
+        if outside or re.search(r"[\x00-\x1f]", name) or len(name.encode()) > 200:
+            raise ConfigError(f"{key}: name a folder below experiment.root, in at most 200 bytes, found {name!r}")
     config.trainer.experiment_name = name.replace("|", "-").replace("/", "-")
     undecided = check_verl_keys(layers, config, defaults, own_places())
     settings = _typed(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from omegaconf.errors import OmegaConfBaseException
 from agentevolver.config.trees import one_line, select
 from agentevolver.utils import recipes
 from agentevolver.utils.errors import ConfigError
+
+# Keys that are texts even where yaml reads a number, a truth value or a date: 007, 1e5, off, 2024-01-01.
+NAMES = ("trainer.project_name", "trainer.experiment_name")
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,11 @@ def read_layers(conf: Path | None, overrides: Sequence[str]) -> tuple[Layer, ...
     return layers
 
 
+def quoted(text: str) -> str:
+    """Return a text as yaml reads it anywhere."""
+    return json.dumps(text, ensure_ascii=False)
+
+
 def written(layers: Sequence[Layer], path: str) -> Any:
     """Return a key's value in the strongest layer, or None if no layer sets it."""
     return recipes.written([layer.content for layer in layers], path)
@@ -44,6 +53,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: no such file, give an experiment's yaml (examples/basic.yaml, say) to --conf")
     try:
         content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+        spelled = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)
     except (yaml.YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read as yaml: {one_line(error)}") from error
     if not isinstance(content, dict):
@@ -51,14 +61,21 @@ def read_yaml(path: Path) -> dict[str, Any]:
     for key in ("defaults", "hydra"):
         if key in content:
             raise ConfigError(f"{path}: remove `{key}`, the layers are composed by the launcher")
+    for key in NAMES:
+        if not isinstance(select(content, key), str | None):
+            content["trainer"][key.partition(".")[2]] = select(spelled, key)  # type: ignore[index]
     return {str(key): value for key, value in content.items()}
 
 
 def read_overrides(items: list[str]) -> dict[str, Any]:
-    """Return `key=value` items as a mapping. Raises ConfigError."""
+    """Return `key=value` items as a mapping. A value is yaml, but for those of `NAMES`. Raises ConfigError."""
     for item in items:
         if "=" not in item or item.startswith(("=", "-")):
             raise ConfigError(f"{item!r} is not an override, write key=value (trainer.total_epochs=2, say)")
+    told = {key: value for key, _, value in (item.partition("=") for item in items)}
+    names = [key for key in NAMES if told.get(key, "")[:1] not in "'\"" and told[key] not in ("~", "null")]
+    items = [item for item in items if item.partition("=")[0] not in names]
+    items += [f"{key}={quoted(told[key])}" for key in names]
     try:
         content = OmegaConf.to_container(OmegaConf.from_dotlist(items), resolve=False)
     except (yaml.YAMLError, OmegaConfBaseException, ValueError) as error:

@@ -118,27 +118,30 @@ def sized_defaults(device: Device, written: Sequence[Mapping[str, Any]]) -> tupl
 
 @functools.cache
 def _composed(device: str) -> bytes:
-    pickled = _compose(
-        CONFIG_DIR, "agentevolver", f"device={device}", f"hydra.searchpath=[file://{_verl_config_dir()}]"
-    )
-    layers = [OmegaConf.load(recipe.defaults) for recipe in recipes.recipes().values() if recipe.defaults is not None]
-    return pickle.dumps(OmegaConf.merge(own_defaults(), pickle.loads(pickled), *layers))
+    # Merged here and not by Hydra: a search path in an override has Hydra's grammar, which few folders' names obey.
+    files = [CONFIG_DIR / "agentevolver.yaml", CONFIG_DIR / "device" / f"{device}.yaml"]
+    files += [recipe.defaults for recipe in recipes.recipes().values() if recipe.defaults is not None]
+    verls = compose_verl()
+    OmegaConf.set_struct(verls, False)
+    return pickle.dumps(OmegaConf.merge(own_defaults(), verls, *map(OmegaConf.load, files)))
 
 
-def _verl_config_dir() -> Path:
+def compose_verl() -> DictConfig:
+    """Return verl's own defaults. Raises ConfigError if verl is not installed."""
     verl = importlib.util.find_spec("verl")
     if verl is None or not verl.submodule_search_locations:
         raise ConfigError("verl is not installed in this Python: run `bash install.sh`, then use .venv/bin/python")
-    return Path(verl.submodule_search_locations[0]) / "trainer" / "config"
+    config: DictConfig = pickle.loads(_compose(str(Path(verl.submodule_search_locations[0]) / "trainer" / "config")))
+    return config
 
 
 # Composing takes half a second of CPU. The result is pickled, because callers change it in place and `loads` takes half
 # the time of a deep copy (OmegaConf 2.3).
 @functools.cache
-def _compose(folder: Path, name: str, *overrides: str) -> bytes:
-    with initialize_config_dir(str(folder), version_base=None):
+def _compose(folder: str) -> bytes:
+    with initialize_config_dir(folder, version_base=None):
         try:
-            return pickle.dumps(compose(name, overrides=list(overrides)))
+            return pickle.dumps(compose("ppo_trainer"))
         except HydraException as error:
             raise ConfigError(f"the defaults cannot be composed: {one_line(error)}") from error
 

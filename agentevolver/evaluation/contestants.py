@@ -19,8 +19,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.checks import from_config
-from agentevolver.config.layers import read_overrides
+from agentevolver.config.layers import quoted, read_overrides
 from agentevolver.config.load import resolved_tree
+from agentevolver.config.model import PATH
 from agentevolver.config.openings import load_measured
 from agentevolver.config.overlay import check_overlay, flat, laid_over
 from agentevolver.config.schema import Settings
@@ -95,7 +96,7 @@ def game_of(
     """
     written = None if source is None or source.experiment is None else source.experiment / "config.yaml"
     if conf is not None or written is None or not written.is_file():
-        named = [] if source is None else [f"actor_rollout_ref.model.path={tokenizer_folder(source.weights)}"]
+        named = [] if source is None else [f"{PATH}={quoted(str(tokenizer_folder(source.weights)))}"]
         env_type = recipes.default_environment() if conf is None else None
         named += [f"env_service.env_type={env_type}"] if env_type is not None else []
         resolved = load_measured(conf, [*named, *overrides], modules=modules, url=url, api=source is None)

@@ -16,6 +16,7 @@ from typing import Any, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from agentevolver.config.layers import quoted
 from agentevolver.trainer.checkpoints import only_starts_over, whole_checkpoints
 from agentevolver.utils.errors import LaunchError, UsageError
 from agentevolver.utils.experiments import ROOT
@@ -213,7 +214,7 @@ class TablePlan:
             if not whole:
                 raise LaunchError(f"{self.folder / cell.name} has no whole checkpoint to evaluate")
             checkpoint = Path(os.path.abspath(whole[-1].folder))
-            own += ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={checkpoint}"]
+            own += ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={quoted(str(checkpoint))}"]
             found = self.folder / cell.name / POOL
             if section.with_experience is not None and found.exists():
                 pool, conf = found, section.with_experience.experiment or conf
@@ -228,7 +229,7 @@ class TablePlan:
     ) -> TableLaunch:
         chosen = conf or self.table.experiment
         assert chosen is not None
-        root = [] if self.table.root == ROOT else [f"experiment.root={self.table.root}"]
+        root = [] if self.table.root == ROOT else [f"experiment.root={quoted(str(self.table.root))}"]
         named = [*root, f"trainer.project_name={self.table.project}", f"trainer.experiment_name={name}"]
         # The last override of a key wins: a condition may set what is named here, the command line everything.
         seeds = [f"{key}={seed}" for key in self.table.seed_keys]

@@ -121,20 +121,28 @@ def _view(options: Options) -> int:
 
 
 def load_configuration(options: Options) -> Resolved:
-    """Compose and check the configuration. Raises UsageError."""
+    """Compose and check the configuration. Raises UsageError, or LaunchError if no port is free."""
     from agentevolver.config.checks import load
+    from agentevolver.config.environments import EnvServiceSettings
+    from agentevolver.config.layers import read_layers, written
     from agentevolver.config.openings import load_measured
     from agentevolver.launcher.experiment import check_checkpoint, check_model, check_target
     from agentevolver.utils.errors import ConfigError
+    from agentevolver.utils.net import take_url_from
 
+    overrides = list(options.overrides)
     if options.target is not None:
         check_target(options.target, Path.cwd())
     try:
+        layers, key = read_layers(options.conf, overrides), "env_service.env_url"
+        if written(layers, key) is None and not written(layers, "env_service.external"):
+            # Other checkouts and other users may serve environments on this machine.
+            overrides.insert(0, f"{key}={take_url_from(key, EnvServiceSettings().env_url)}")
         # Services alone need no lengths.
         resolved = (
-            load(None, list(options.overrides))
+            load(None, overrides)
             if options.conf is None
-            else load_measured(options.conf, options.overrides, modules=options.env_modules)
+            else load_measured(options.conf, overrides, modules=options.env_modules)
         )
     except ConfigError as error:
         raise UsageError(" ".join(str(error).split())) from error

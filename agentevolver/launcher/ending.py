@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 from agentevolver.trainer.checkpoints import only_starts_over, whole_checkpoints
 from agentevolver.trainer.monitor.console import duration
@@ -32,7 +33,7 @@ def ending(folder: Path, *, code: int, seconds: float, ledger: Path | None = Non
     whole = whole_checkpoints(folder / "checkpoints")
     if not steps and not whole:
         return []
-    name, step, found = name_of(folder), max(steps, default=0), findings(folder)
+    name, step, found = quote(name_of(folder)), max(steps, default=0), findings(folder)
     unmeasured = code == NothingMeasured.exit_code
     how = "finished, but see the last lines," if found and _how(code) == "finished" else _how(code)
     lines = [f"{name} {how} after {duration(seconds)}, step {step}{_of_total(folder)}"]
@@ -60,10 +61,10 @@ def ending(folder: Path, *, code: int, seconds: float, ledger: Path | None = Non
         todo.append(("train on", f"resume {name} trainer.total_training_steps={2 * step}"))
     if whole:
         todo += [
-            ("measure", f"eval {name} --out {folder.name}.json"),
+            ("measure", f"eval {name} --out {quote(folder.name)}.json"),
             ("compare", f"eval {name} --beside OTHER.json"),
             ("talk to it", f"chat {name}"),
-            ("take it home", f"export {name} --to {folder.name}-policy"),
+            ("take it home", f"export {name} --to {quote(folder.name)}-policy"),
         ]
     lines += [f"  {what + ':':<14}agentevolver {verb}" for what, verb in todo]
     return [*lines, *(f"  but {text}" for text in found)]

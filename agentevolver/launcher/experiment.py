@@ -238,7 +238,7 @@ async def check_ray_address(address: str) -> None:
         LaunchError: nothing accepts connections there.
     """
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"ray.address={address} must be HOST:PORT of a Ray head, or null to start one")
     if not await reachable(host.strip("[]"), int(port)):
         raise LaunchError(

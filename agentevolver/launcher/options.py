@@ -99,13 +99,19 @@ def parse(arguments: Sequence[str]) -> Options:
     return options
 
 
+def is_override(item: str) -> bool:
+    """Whether an argument is key=value, and not a file or an experiment with `=` in its name."""
+    key, equals, _ = item.partition("=")
+    return bool(equals) and "/" not in key and not Path(item).exists()
+
+
 def split_conf(conf: Path | None, items: Sequence[str]) -> tuple[Path | None, tuple[str, ...]]:
     """Return the yaml, given by --conf or among `items`, and the overrides.
 
     Raises:
         UsageError: more than one yaml is named.
     """
-    named = [item for item in items if "=" not in item and item.endswith((".yaml", ".yml"))]
+    named = [item for item in items if item.endswith((".yaml", ".yml")) and not is_override(item)]
     if len(named) + (conf is not None) > 1:
         files = ", ".join([*([str(conf)] if conf is not None else []), *named])
         raise UsageError(f"a run has one yaml, but {files} are given: start one run for each")
@@ -138,7 +144,7 @@ def _check_stop_and_resume(options: Options) -> None:
 
 def _check_view(options: Options, rest: Sequence[str]) -> None:
     others = options.conf or options.resume or options.kill or options.status or options.dry_run or rest
-    if options.view and (others or any("=" in str(folder) for folder in options.view)):
+    if options.view and (others or any(is_override(str(folder)) for folder in options.view)):
         raise UsageError("--view shows a run and starts none; during a run: --conf FILE --with-logview")
     if not options.view and (options.host != Options.host or options.port is not None):
         raise UsageError("--host and --port need --view")
@@ -169,16 +175,8 @@ def parser(prog: str = "launcher.py") -> argparse.ArgumentParser:
     )
     add = made.add_argument
     add("--conf", type=Path, metavar="FILE", help="the experiment's yaml, examples/basic.yaml for example")
-    add(
-        "--dry-run",
-        action="store_true",
-        help="check everything, print the plan on a screen, start nothing",
-    )
-    add(
-        "--show-config",
-        action="store_true",
-        help="as --dry-run, with every command and the resolved configuration",
-    )
+    add("--dry-run", action="store_true", help="check everything, print the plan on a screen, start nothing")
+    add("--show-config", action="store_true", help="as --dry-run, with every command and the resolved configuration")
     add("--status", action="store_true", help="show the runs that launchers of this checkout have started")
     add(
         "--view",

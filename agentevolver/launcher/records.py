@@ -38,6 +38,7 @@ from agentevolver.utils.processes import (
     carriers,
     end,
     end_carriers,
+    is_plain,
     noted,
     pid_namespace,
     remove_unused,
@@ -247,9 +248,9 @@ def experiment_lock(experiment_dir: Path, registry: RunRegistry) -> Iterator[Non
 
 def temp_dir_for(run_id: str) -> Path:
     """Return the temporary folder of all processes of a run."""
-    # A short path: on Linux the path of a Unix socket has at most 107 bytes.
+    # A short path: on Linux the path of a Unix socket has at most 107 bytes. A plain one: Ray pastes it into commands.
     parent = tempfile.gettempdir()
-    return Path(parent if len(parent) <= 16 else "/tmp") / f"{TEMP_PREFIX}{run_id}"
+    return Path(parent if len(parent) <= 16 and is_plain(parent) else "/tmp") / f"{TEMP_PREFIX}{run_id}"
 
 
 def remove_temp_dir(folder: Path) -> None:

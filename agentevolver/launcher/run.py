@@ -31,7 +31,7 @@ from agentevolver.launcher.guard import end_guard, start_guard
 from agentevolver.launcher.logs import EVERY_S, LogKeeper, keep_worker_logs, piece_of, unintended_exits
 from agentevolver.launcher.plan import Plan, masked
 from agentevolver.launcher.records import LaunchRecord, RunRecord, RunRegistry, experiment_lock, now, remove_temp_dir
-from agentevolver.launcher.stack import ServiceSpec
+from agentevolver.launcher.stack import PYTHON, ServiceSpec
 from agentevolver.launcher.supervise import Child, ServiceDied, SupervisedService, describe_exit, leave_behind
 from agentevolver.trainer.preload import SOCKET, write_executable
 from agentevolver.utils.errors import Interrupted, LaunchError
@@ -254,6 +254,7 @@ class _Ledger:
         if plan.temp_dir is not None:
             plan.temp_dir.mkdir(mode=0o700)
             (plan.temp_dir / "tmp").mkdir(mode=0o700)
+            (plan.temp_dir / PYTHON).symlink_to(sys.prefix)
             if plan.job is not None and SOCKET in plan.job.env:
                 write_executable(plan.job.env[SOCKET])
         if plan.token is not None:

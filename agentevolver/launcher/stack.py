@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 from agentevolver.config.environments import EnvServiceSettings
 from agentevolver.config.training import RaySettings
 from agentevolver.utils.errors import LaunchError, UsageError
-from agentevolver.utils.net import LOGVIEW_PORT, LOOPBACK, take_any_port, take_port_from
+from agentevolver.utils.net import LOGVIEW_PORT, LOOPBACK, http_url, take_any_port, take_port_from, take_url_from
+from agentevolver.utils.processes import plain_python
 from agentevolver.utils.web.access import is_loopback
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ RESTARTS = 5
 # Name of the page that shows a run, and the minutes that the page stays after the run without a visitor.
 LOGVIEW = "logview"
 LEFT_MINUTES = 60
+# Link to this Python's folder in the run's temporary folder, for Ray.
+PYTHON = "python_for_ray"
 _RAY_START = ("-m", "ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats", "--no-monitor")
 _ANY_PORT = (
     "min-worker-port",
@@ -180,11 +183,11 @@ def ray_head(section: RaySettings, *, temp_dir: Path, logs: Path, env: Mapping[s
     }
     if section.object_store_memory is not None:
         options["object-store-memory"] = section.object_store_memory
-    url = f"http://{LOOPBACK}:{page}" if section.dashboard else None
+    url, python = f"http://{LOOPBACK}:{page}" if section.dashboard else None, plain_python(temp_dir.parent / PYTHON)
     shown, pages = (f", dashboard {url}", (f"{url}/api/gcs_healthz",)) if url else ("", ())
     spec = ServiceSpec(
         name="ray",
-        argv=(sys.executable, *_RAY_START, *(f"--{name}={value}" for name, value in options.items())),
+        argv=(python, *_RAY_START, *(f"--{name}={value}" for name, value in options.items())),
         log=logs / "ray.log",
         # The whole process group is stopped, so draining would wait for a GCS that has ended already.
         env={**env, "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"},
@@ -250,7 +253,7 @@ def bind_options(url: str) -> tuple[str, str] | None:
         port = parts.port
     except ValueError:
         return None
-    if parts.scheme != "http" or port is None or parts.path not in ("", "/") or not is_loopback(parts.hostname or ""):
+    if parts.scheme != "http" or not port or parts.path not in ("", "/") or not is_loopback(parts.hostname or ""):
         return None
     return f"--host={parts.hostname}", f"--port={port}"
 
@@ -269,18 +272,14 @@ def player_service(
         UsageError: a service cannot be started at this URL.
         LaunchError: no port is free.
     """
-    parts = urlsplit(url)
     if bind_options(url) is None:
         raise UsageError(f"{key}={url}: the server is started here, so the URL must be http://127.0.0.1:PORT")
-    port = take_port_from(parts.port or 0)
-    if port is None:
-        raise LaunchError(f"no port is free from {key}={url} on; set another one")
-    url = f"http://{parts.hostname}:{port}"
+    url = take_url_from(key, url).rstrip("/")
     spec = ServiceSpec(
         name="player",
         argv=(
             *(sys.executable, "-m", "agentevolver.trainer.job.frozen"),
-            *("--config", str(config), "--port", str(port), "--gpus", str(gpus)),
+            *("--config", str(config), "--port", str(urlsplit(url).port), "--gpus", str(gpus)),
         ),
         log=logs / "player.log",
         env=env,
@@ -356,8 +355,10 @@ def user_service(
     folder = Path(values["PATH"]).expanduser()
     if not folder.is_dir():
         raise UsageError(f"--with-{name}: {key}_PATH={values['PATH']} is not a folder")
-    if urlsplit(values["HEALTH_URL"]).scheme not in ("http", "https"):
-        raise UsageError(f"--with-{name}: {key}_HEALTH_URL={values['HEALTH_URL']} must begin with http:// or https://")
+    try:
+        http_url(values["HEALTH_URL"])
+    except ValueError as error:
+        raise UsageError(f"--with-{name}: {key}_HEALTH_URL={values['HEALTH_URL']} {error}") from error
     return ServiceSpec(
         name=name,
         argv=("bash", "-c", values["SCRIPT"]),

@@ -41,7 +41,8 @@ def find_logs(patterns: Iterable[str]) -> list[Path]:
     nothing."""
     found: dict[Path, None] = {}
     for pattern in patterns:
-        matches = sorted(glob.glob(pattern, recursive=True))
+        # A folder's name may hold what is special in a glob.
+        matches = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
         if not matches:
             raise LogError(f"no file of conversations matches {pattern}")
         found |= dict.fromkeys(Path(match) for match in matches)

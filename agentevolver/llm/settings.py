@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
 from agentevolver.utils import recipes
+from agentevolver.utils.net import http_url
 
 OFFLINE = "offline"
 POLICY = "policy"
@@ -128,9 +129,12 @@ class EndpointSettings(_Section):
     @field_validator("base_url")
     @classmethod
     def _is_url(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if value not in (OFFLINE, POLICY) and (parts.scheme not in ("http", "https") or not parts.netloc):
-            raise ValueError(f"must be http(s)://host/..., `{OFFLINE}` or `{POLICY}`")
+        if value in (OFFLINE, POLICY):
+            return value
+        try:
+            parts = urlsplit(http_url(value))
+        except ValueError as error:
+            raise ValueError(f"{error}, or `{OFFLINE}` or `{POLICY}`") from error
         if parts.username or parts.password:
             raise ValueError(
                 "must not hold a user name or a password; name the variable that holds the key in api_key_env"

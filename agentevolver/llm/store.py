@@ -16,11 +16,10 @@ from contextlib import closing, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from agentevolver.llm.errors import BudgetExceeded, LLMError, LLMReply, LLMToolCall
 from agentevolver.llm.settings import BudgetSettings
-from agentevolver.utils.sqlite import open_shared
+from agentevolver.utils.sqlite import open_shared, read_only
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +72,7 @@ def read_usage(path: Path) -> dict[str, Usage]:
     file. Raises sqlite3.Error."""
     if not path.is_file():
         return {}
-    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=BUSY_S)) as file:
+    with closing(sqlite3.connect(read_only(path), uri=True, timeout=BUSY_S)) as file:
         return {row[0]: Usage(*row[1:]) for row in file.execute(f"{_READ_USAGE} ORDER BY cost DESC, calls DESC")}
 
 

@@ -18,6 +18,7 @@ from agentevolver.rollout.policy import ChatEngine, Summariser
 from agentevolver.rollout.session import LiveSession
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.types import Outcome, Step, StopReason, Task, TrainingSample
+from agentevolver.utils.names import system_name
 from agentevolver.utils.openings import replace_query
 from context_manager.messages import ContentError
 from context_manager.template import ContextFull, ContextTemplate
@@ -104,7 +105,7 @@ class Attempt(ABC):
         self.task = given.task
         self.env_params = given.env_params
         self.guide = given.guide
-        self.instance_id = f"{seed_of(given.task)}-{uuid4().hex}"
+        self.instance_id = f"{system_name(seed_of(given.task))}-{uuid4().hex}"
         self.unavailable = False
         self.injection: Injection | None = None
 

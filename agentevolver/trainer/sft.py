@@ -94,7 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Without an accelerator verl's own start names the CPU twice, which torch refuses.
     dist.init_process_group(
         "gloo" if device == "cpu" else f"cpu:gloo,{device}:{get_nccl_backend()}",
-        init_method=f"file://{options.folder.resolve() / 'ranks'}",
+        # Not `init_method`, which takes a URL: a folder's name may hold `#` or `?`.
+        store=dist.FileStore(str(options.folder.resolve() / "ranks"), ranks),
         rank=rank,
         world_size=ranks,
     )

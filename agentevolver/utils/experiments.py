@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ def find_experiment(name: str, root: Path = ROOT, *, asked: str | None = None) -
     asked = asked or name
     found = [
         path
-        for path in dict.fromkeys((Path(name), root / name, *sorted(root.glob(f"*/{name}"))))
+        for path in dict.fromkeys((Path(name), root / name, *sorted(root.glob(f"*/{glob.escape(name)}"))))
         if (path / "launches").is_dir()
     ]
     if not found:

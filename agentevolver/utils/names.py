@@ -1,4 +1,4 @@
-"""Names that a user writes: suggestions for misspelt ones, and objects at `package.module:Name`."""
+"""Names that a user writes: suggestions for misspelt ones, objects at `package.module:Name`, and derived names."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from agentevolver.utils import seeds
+
 T = TypeVar("T")
+# As short and as simple as file systems and the service's instances want it, with room for what is put behind it.
+_SIMPLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 _SPEC = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
+
+
+def system_name(text: str) -> str:
+    """Return a name for files and instances that is derived from any text: a simple text itself, else its digest."""
+    return text if _SIMPLE.fullmatch(text) else seeds.digest(text).hex()
 
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str = "", *, before: str = "", quote: str = "'") -> str:

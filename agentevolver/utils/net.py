@@ -6,8 +6,12 @@ import errno
 import random
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+from agentevolver.utils.errors import LaunchError
 
 LOOPBACK = "127.0.0.1"
 ON_LOOPBACK = {
@@ -33,13 +37,24 @@ _reserved: dict[int, int] = {}
 
 
 def address_to_bind(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """Return family and address to bind, IPv4 if the host has one. Raises OSError for an unknown host."""
+    """Return family and address to bind, IPv4 if the host has one. Raises OSError for an unknown host or port."""
+    if port not in range(65536):
+        raise OSError(errno.EINVAL, "a port is a number from 0 to 65535")
     try:
         found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except UnicodeError as error:
         raise socket.gaierror(socket.EAI_NONAME, "not a host name") from error
     family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     return family, (address[0], port, *address[2:])
+
+
+def http_url(value: str) -> str:
+    """Return `value`; raises ValueError unless it is an http(s) URL with a host and a possible port."""
+    with suppress(ValueError):  # of a port that `urlsplit` refuses
+        parts = urlsplit(value)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return value
+    raise ValueError("must be http(s)://HOST:PORT/..., with a port from 1 to 65535")
 
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
@@ -94,3 +109,11 @@ def take_port_from(start: int, tries: int = 64) -> int | None:
     """Reserve the first free port from `start` on; None if `tries` ports are taken."""
     candidates = range(start, min(start + tries, 65536))
     return next((port for port in candidates if port_is_free(port) and reserve(port)), None)
+
+
+def take_url_from(key: str, url: str) -> str:
+    """Return the URL of a configuration key with the first free port from its own on. Raises LaunchError."""
+    parts = urlsplit(url)
+    if (port := take_port_from(parts.port or 80)) is None:
+        raise LaunchError(f"no port is free from {key}={url} on; set another one")
+    return parts._replace(netloc=f"{parts.netloc.removesuffix(f':{parts.port}')}:{port}").geturl()

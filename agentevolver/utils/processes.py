@@ -47,6 +47,17 @@ class ProcessId:
         return line.split(b"\0") if self.alive else []
 
 
+def is_plain(path: str) -> bool:
+    """Whether a path means the same to a shell, to Ray's command lines and in a list such as LD_PRELOAD."""
+    return re.fullmatch(r"[A-Za-z0-9_./+@%-]+", path) is not None
+
+
+def plain_python(link: Path) -> str:
+    """Return the path of this Python: through `link`, a link to `sys.prefix`, unless it is plain."""
+    # Ray (2.60) pastes the path of the Python that started it into command lines without quotes.
+    return sys.executable if is_plain(sys.executable) else str(link / "bin" / Path(sys.executable).name)
+
+
 def boot_id() -> str:
     """Return the id of the kernel's boot. Pids and start times are valid only within it."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from urllib.parse import quote
+
+
+def read_only(path: Path, *, immutable: bool = False) -> str:
+    """Return the URI of a database to read. If it is immutable, SQLite leaves no -wal or -shm file beside it."""
+    return f"file:{quote(bytes(path.resolve()))}?mode=ro{'&immutable=1' if immutable else ''}"
 
 
 def open_shared(path: Path, schema: str, *, wait_s: float = 10.0) -> sqlite3.Connection:

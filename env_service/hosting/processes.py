@@ -12,6 +12,8 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from agentevolver.utils.processes import is_plain
+
 PR_SET_CHILD_SUBREAPER = 36
 M_ARENA_MAX = -8
 OOM_SCORE = "500"
@@ -107,7 +109,7 @@ def new_folder(inside: int) -> str:
     """
     # The run's own temporary folder goes with the run, but its path may be too long for a socket.
     root = tempfile.gettempdir()
-    if len(root) + OWN_CHARS + inside > SOCKET_CHARS:
+    if len(root) + OWN_CHARS + inside > SOCKET_CHARS or not is_plain(root):
         root = "/tmp"
     # Folders of services that were killed.
     for stale in Path(root).glob(f"{PREFIX}*"):

@@ -52,7 +52,7 @@ WRONG: dict[str, list[tuple[tuple[str, ...], str]]] = {
         (("no_such_run",), "no experiment of that name"),
         ((MODEL, *API), "give weights or an endpoint"),
         ((MODEL, "--n", "0"), "0 must be at least 1"),
-        ((MODEL, "--env-url", "x"), "must begin with http"),
+        ((MODEL, "--env-url", "x"), "--env-url: invalid http_url value"),
         ((MODEL, "--split", "nope", "device=cpu"), "there is no split 'nope'"),
         ((MODEL, "--beside", "nope.json"), "nope.json cannot be read"),
         ((MODEL, "--out", "nope/x.json"), "there is no folder"),

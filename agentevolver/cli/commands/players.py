@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentevolver.cli.commands.verbs import VerbParser, positive
+from agentevolver.launcher.options import is_override
 from agentevolver.utils.errors import UsageError
+from agentevolver.utils.net import http_url
 from env_service.arguments import add_env_modules
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ def add_player(parser: VerbParser) -> None:
     add("--conf", type=Path, metavar="FILE", help="an experiment's yaml: how is played (default: as the run did)")
     add("--env", metavar="NAME", help="the environment (default: the configuration's)")
     add_env_modules(parser)
-    add("--env-url", metavar="URL", help="an environment service that runs (default: none is needed)")
+    add("--env-url", type=http_url, metavar="URL", help="an environment service that runs (default: none is needed)")
 
 
 def refuse_unclear(options: argparse.Namespace) -> None:
@@ -52,8 +54,8 @@ def refuse_unclear(options: argparse.Namespace) -> None:
     Raises:
         UsageError: two players are named, or the endpoint is incomplete.
     """
-    names = [item for item in options.what if "=" not in item]
-    options.overrides = [item for item in options.what if "=" in item]
+    names = [item for item in options.what if not is_override(item)]
+    options.overrides = [item for item in options.what if item not in names]
     if len(names) > 1:
         raise UsageError(f"only one of {', '.join(names)} can play: run the command once for each")
     options.what = names[0] if names else None
@@ -67,8 +69,6 @@ def refuse_unclear(options: argparse.Namespace) -> None:
         raise UsageError("--step picks a checkpoint of a run and cannot be combined with --api")
     if options.temperature is not None and not 0 <= options.temperature < inf:
         raise UsageError(f"--temperature {options.temperature:g} must be a number from 0 on")
-    if options.env_url is not None and not options.env_url.startswith(("http://", "https://")):
-        raise UsageError(f"--env-url {options.env_url} must begin with http:// or https://")
     if options.env is not None:
         options.overrides = [f"env_service.env_type={options.env}", *options.overrides]
 

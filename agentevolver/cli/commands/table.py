@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from agentevolver.evaluation.table_results import Results
     from agentevolver.evaluation.tables import TableLaunch, TablePlan
 
-# Hydra composes one configuration at a time.
-_COMPOSING = threading.Lock()
 Start = Callable[[list[str]], int]
 
 
@@ -115,7 +113,7 @@ def carry_out(
     """
     cells, lock, failed = plan.cells(), threading.Lock(), threading.Event()
     waiting = iter(enumerate(cells, 1))
-    evaluated, beside_others = plan.table.evaluation is not None, len(shares) > 1
+    evaluated = plan.table.evaluation is not None
 
     def work(share: set[int]) -> None:
         if share:
@@ -133,12 +131,12 @@ def carry_out(
             try:
                 for launch_of in (plan.training, plan.evaluation):
                     if (launch := launch_of(cell)) is not None:
-                        _launch(plan, launch, start, where, beside_others)
+                        _launch(plan, launch, start, where)
             except BaseException:
                 failed.set()
                 raise
 
-    if not beside_others:
+    if len(shares) == 1:
         work(set())
         return
     with ThreadPoolExecutor(len(shares)) as pool:
@@ -155,7 +153,7 @@ def _tell(text: str) -> None:
     print(f"[table] {text}\n", end="", flush=True)
 
 
-def _launch(plan: TablePlan, launch: TableLaunch, start: Start, where: str, beside_others: bool) -> None:
+def _launch(plan: TablePlan, launch: TableLaunch, start: Start, where: str) -> None:
     finished = plan.finished(launch.name)
     if finished.exists():
         _tell(f"{launch.name}: finished before ({where})")
@@ -165,7 +163,7 @@ def _launch(plan: TablePlan, launch: TableLaunch, start: Start, where: str, besi
         # The evaluation writes to a copy; the run's own pool stays as training left it.
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(launch.copy, target)
-    code = start([*launch.arguments(), *(_own_port(launch) if beside_others else [])])
+    code = start(launch.arguments())
     if code == NothingMeasured.exit_code:
         # It would measure nothing again; the table says so.
         _tell(f"{launch.name}: nothing was measured")
@@ -173,18 +171,6 @@ def _launch(plan: TablePlan, launch: TableLaunch, start: Start, where: str, besi
         raise LaunchError(f"{launch.name} ended with exit code {code}; the same command resumes it")
     finished.parent.mkdir(parents=True, exist_ok=True)
     finished.touch()
-
-
-def _own_port(launch: TableLaunch) -> list[str]:
-    """Return an override that gives the run's environment service a port of its own, if the launcher starts one."""
-    from agentevolver.config.checks import load
-    from agentevolver.utils.net import take_any_port
-    from agentevolver.utils.web.access import is_local
-
-    with _COMPOSING:
-        service = load(launch.conf, list(launch.overrides)).config.env_service
-    started_here = is_local(service.env_url) and not service.external
-    return [f"env_service.env_url=http://127.0.0.1:{take_any_port()}"] if started_here else []
 
 
 def _say(plan: TablePlan, known: Results) -> None:

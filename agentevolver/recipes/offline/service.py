@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from urllib.parse import urlsplit
 
 from agentevolver.launcher.stack import RESTARTS, Launch, Services, ServiceSpec
 from agentevolver.llm.settings import OFFLINE
 from agentevolver.recipes.offline.settings import TeacherSettings
-from agentevolver.utils.errors import LaunchError
-from agentevolver.utils.net import take_port_from
+from agentevolver.utils.net import take_url_from
 
 
 def services(launch: Launch) -> Services | None:
@@ -20,11 +18,7 @@ def services(launch: Launch) -> Services | None:
         return None
     settings = llm.teacher
     assert isinstance(settings, TeacherSettings)
-    parts = urlsplit(settings.url)
-    port = take_port_from(parts.port or 0)
-    if port is None:
-        raise LaunchError(f"no port is free from llm.teacher.url={settings.url} on; set another one")
-    settings = settings.model_copy(update={"url": f"http://{parts.hostname}:{port}/v1"})
+    settings = settings.model_copy(update={"url": take_url_from("llm.teacher.url", settings.url)})
     spec = ServiceSpec(
         name="teacher",
         argv=(sys.executable, *settings.arguments()),

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator
 
 from agentevolver.llm.settings import Purpose, Role, StandIn
+from agentevolver.utils.net import http_url
 
 # The environments that the teacher knows, by the role's purpose.
 KNOWS: dict[Purpose, tuple[str, ...]] = {
@@ -39,7 +40,7 @@ class TeacherSettings(StandIn):
     @field_validator("url")
     @classmethod
     def _is_local(cls, value: str) -> str:
-        parts = urlsplit(value)
+        parts = urlsplit(http_url(value))
         if parts.scheme != "http" or parts.port is None or parts.path.rstrip("/") != "/v1":
             raise ValueError("must be of the form http://127.0.0.1:PORT/v1")
         return value.rstrip("/")

@@ -34,6 +34,7 @@ from agentevolver.recipes.reme.bodies import (
 )
 from agentevolver.recipes.reme.messages import from_messages
 from agentevolver.utils.health import EXPERIENCE, health_facts
+from agentevolver.utils.names import system_name
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.server import WebServer, server_config
 from agentevolver.utils.web.shield import Shield, answer_errors
@@ -164,7 +165,7 @@ class ExperienceService:
         if self._dump_dir is None:
             raise BadRemeRequest("dump and load are off: start the service with --dump-dir FOLDER")
         base = self._dump_dir.resolve()
-        file = (base / path / f"{workspace}.jsonl").resolve()
+        file = (base / path / f"{system_name(workspace)}.jsonl").resolve()
         if not file.is_relative_to(base):
             raise BadRemeRequest(f"{path!r} is outside of the service's dump folder")
         return file

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import glob
+import os
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
+from vllm.model_executor.model_loader import default_loader
 from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
 
 
@@ -16,6 +20,8 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
     def __new__(cls, **kwargs: Any) -> CpuWorkerExtension:
         # vLLM's CPU sampler ignores the seeds of a batch unless every request has one, and greedy requests have none.
         TopKTopPSampler.forward_cpu = TopKTopPSampler.forward_native
+        # vLLM (0.24) takes the folder of the weights for a part of the glob: `[` in it would find nothing.
+        default_loader.glob = SimpleNamespace(glob=_glob)
         made: CpuWorkerExtension = super().__new__(cls, **kwargs)
         return made
 
@@ -43,3 +49,8 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
         # vLLM's CPU linear layers pack their weights for oneDNN and drop the originals, so verl's load into the live
         # model finds no target. `reload_weights` restores the layers first.
         self.reload_weights(weights_iterator=iter(weights))
+
+
+def _glob(pattern: str) -> list[str]:
+    folder, name = os.path.split(pattern)
+    return glob.glob(os.path.join(glob.escape(folder), name))

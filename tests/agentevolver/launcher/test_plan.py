@@ -109,9 +109,7 @@ def test_a_mixtures_environments_are_all_served_and_each_is_looked_up(configurat
         check_services(CONF, replace(configuration, env_service=env_section(env_type={"poket": 2, "gymnasium": 1})))
 
 
-@pytest.mark.parametrize(
-    "url", ["http://127.0.0.1", "https://127.0.0.1:8080", "http://127.0.0.1:8080/prefix", "http://127.0.0.1:99999"]
-)
+@pytest.mark.parametrize("url", ["http://127.0.0.1", "https://127.0.0.1:8080", "http://127.0.0.1:8080/prefix"])
 def test_a_local_url_at_which_nothing_can_be_started_is_refused(url: str, configuration: FakeConfiguration) -> None:
     with pytest.raises(UsageError, match=r"the URL must be http://127\.0\.0\.1:PORT"):
         plan(replace(configuration, env_service=env_section(env_url=url)))

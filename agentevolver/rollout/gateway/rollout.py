@@ -32,8 +32,6 @@ __all__ = ["CallLimits", "Difference", "GatewayRollout", "Guide"]
 
 # Seconds after which a client may retry when the engine failed.
 RETRY_S = 1.0
-# No token of any vocabulary in use has more characters. So very long messages are refused without tokenising them.
-TOKEN_CHARS = 128
 # Stop reason of the rollout if the agent gives up after a refusal.
 _STOPS = {
     "context_length_exceeded": StopReason.CONTEXT_FULL,
@@ -289,8 +287,8 @@ class GatewayRollout:
 
     def _call(self, request: GatewayRequest, number: int, seed: int | None, tools: Toolbox) -> _Call:
         """Return a call with its prompt ids, and change nothing yet. Raises RequestRefused."""
-        chars = sum([len(message["content"]) for message in request.messages])
-        if chars > TOKEN_CHARS * self._limits.max_model_len:
+        if tools.renderer.overflows(request.messages, self._limits.max_model_len):
+            chars = sum([len(message["content"]) for message in request.messages])
             raise _full(f"the messages have {chars} characters, the model has {self._limits.max_model_len} tokens")
         keys = [key_of(message) for message in request.messages]
         try:

@@ -15,7 +15,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
-from agentevolver.rollout.engine import Engine, EngineError, Generated
+from agentevolver.rollout.engine import Engine, EngineError, EngineRefused, Generated
 from agentevolver.rollout.gateway.matching import Chain, Difference, Key, Turn, difference, find, key_of
 from agentevolver.rollout.gateway.openings import Guide, Openings
 from agentevolver.rollout.gateway.request import Completion, Finish, GatewayRequest, Message, RequestRefused, invalid
@@ -349,6 +349,9 @@ class GatewayRollout:
             # `close` cancels waiting calls: that is a refusal, not a cancellation of this call.
             self._check_open()
             raise
+        except EngineRefused as error:
+            param = None if call.request.structure is None else "response_format"
+            raise invalid(f"the policy's engine refuses the request: {error}", param) from error
         except EngineError as error:
             raise self._failed(error) from error
         finally:

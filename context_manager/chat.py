@@ -14,6 +14,12 @@ from context_manager.replies import Replies
 __all__ = ["CHARS_PER_TOKEN", "ChatRenderer", "ChatTemplateError", "ChatTokenizer", "PlainTokenizer"]
 
 
+# Characters that are tokenised of a longer text: so many, and more for each token that may stay.
+_LEAST_CHARS, _CHARS_OF_TOKEN = 32_768, 16
+# No token of any vocabulary in use has more characters.
+_MOST_CHARS = 128
+
+
 @dataclass(frozen=True, slots=True)
 class _Pieces:
     """What a chat template writes around messages."""
@@ -127,15 +133,23 @@ class ChatRenderer(Replies):
         return rendered.removesuffix(generation)
 
     def clip(self, text: str, max_tokens: int) -> str:
-        """Cut the middle of a text to fit `max_tokens`; a note gives the size of the gap."""
+        """Cut the middle of a text to fit `max_tokens`; a note gives the size of the gap.
+
+        The middle of a very long text is not tokenised, so the note of its gap is an estimate.
+        """
+        side = (_LEAST_CHARS + _CHARS_OF_TOKEN * max_tokens) // 2
+        if (removed := max(0, len(text) - 2 * side)) > 0:
+            text = text[:side] + text[-side:]
         raw = text.encode("utf-8", "replace")  # tokenizers refuse lone surrogates
         text = raw.decode()
-        if len(raw) <= max_tokens:  # a token is at least one byte
+        if not removed and len(raw) <= max_tokens:  # a token is at least one byte
             return text
         ids = self.encode_inert(text)
-        if len(ids) <= max_tokens:
+        if not removed and len(ids) <= max_tokens:
             return text
-        room = max_tokens - len(self.encode(_gap(len(ids))))
+        total = len(ids) + removed * len(ids) // len(text)
+        about = "about " if removed else ""
+        room = min(max_tokens - len(self.encode(_gap(about, total))), len(ids))
         named = room >= 2
         room = room if named else max_tokens
         while room > 0:
@@ -143,13 +157,21 @@ class ChatRenderer(Replies):
             # A character may be several tokens: remove what the cut leaves of one.
             begin = self.tokenizer.decode(ids[:head]).rstrip("\ufffd")
             end = self.tokenizer.decode(ids[len(ids) - tail :]).lstrip("\ufffd")
-            clipped = f"{begin}{_gap(len(ids) - room)}{end}" if named else begin
+            clipped = f"{begin}{_gap(about, total - room)}{end}" if named else begin
             over = len(self.encode_inert(clipped)) - max_tokens
             if over <= 0:
                 return clipped
             room -= over
         return ""
 
+    def overflows(self, messages: Sequence[Mapping[str, Any]], max_tokens: int) -> bool:
+        """Whether messages have more tokens for certain. Only the beginning of long messages is tokenised."""
+        texts = [str(message.get("content") or "") for message in messages]
+        size, most = sum(map(len, texts)), _LEAST_CHARS + _CHARS_OF_TOKEN * max_tokens
+        if size <= most:
+            return False
+        return size > _MOST_CHARS * max_tokens or len(self.encode_inert("".join(texts)[:most])) > max_tokens
 
-def _gap(tokens: int) -> str:
-    return f"\n[{tokens} tokens cut]\n"
+
+def _gap(about: str, tokens: int) -> str:
+    return f"\n[{about}{tokens} tokens cut]\n"

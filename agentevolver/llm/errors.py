@@ -9,7 +9,7 @@ from typing import Any
 
 from agentevolver.utils.secrets import MASK, masked_text
 
-_MAX_TEXT = 400
+_MAX_TEXT, _READ = 400, 16_384
 
 
 class LLMError(RuntimeError):
@@ -54,6 +54,8 @@ class BudgetExceeded(LLMError):
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """Return one line of bounded length, without the secrets and anything that looks like a key."""
+    if len(text) > _READ:  # masking is slow; the word at the cut may be half a secret
+        text = text[:_READ].rpartition(" ")[0] or f"{len(text)} characters without a space"
     for secret in secrets:
         if len(secret) >= 4:
             text = text.replace(secret, MASK)

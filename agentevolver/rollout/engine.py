@@ -10,6 +10,10 @@ class EngineError(Exception):
     """The policy's engine gave no usable reply. It ends the attempt as `llm_error` and never becomes a message."""
 
 
+class EngineRefused(EngineError):
+    """The engine cannot take the request; a retry is of no use."""
+
+
 @dataclass(frozen=True, slots=True)
 class Generated:
     """A sampled reply: ids, their log-probs (same length), and the versions of the weights that sampled it."""
@@ -22,5 +26,5 @@ class Generated:
 
 class Engine(Protocol):
     async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
-        """Sample a reply to `prompt_ids`. Raises EngineError."""
+        """Sample a reply to `prompt_ids`. Raises EngineError, EngineRefused for a mistake of the request."""
         ...

@@ -16,9 +16,10 @@ import httpx
 
 from agentevolver.llm import LLM, LLMError, LLMReply, Role
 from agentevolver.llm.errors import LLMUnavailable, ServedModel
-from agentevolver.rollout.engine import EngineError, Generated
+from agentevolver.rollout.engine import EngineError, EngineRefused, Generated
 from agentevolver.rollout.tools.schema import ParsedCall
 from agentevolver.rollout.whole_reply import whole
+from agentevolver.utils.errors import last_line
 from agentevolver.utils.run_key import server_key
 from context_manager.chat import ChatRenderer, PlainTokenizer
 from context_manager.messages import with_calls
@@ -65,16 +66,21 @@ class VerlEngine:
     async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
         """Sample through verl. `request_id` keeps an episode's turns on one server, which caches their prefix."""
         kept = {name: value for name, value in sampling_params.items() if self._seeded or name != "seed"}
-        if (structure := kept.get("structured_outputs")) is not None:
-            kept["structured_outputs"] = structured(structure)
+        structure = kept.get("structured_outputs")
         try:
+            if structure is not None:
+                kept["structured_outputs"] = structured(structure)
             output = await self._in_time(self._sampled(request_id, prompt_ids, kept))
         except TimeoutError as error:
             raise EngineError(
                 f"no reply within {self._timeout_s:.0f} s (actor_rollout_ref.rollout.step_timeout_s)"
             ) from error
         except Exception as error:  # Ray re-raises the server's errors, each as its own type
-            raise EngineError(f"{type(error).__name__}: {str(error).splitlines()[-1] if str(error) else ''}") from error
+            # By name: vLLM is not imported here, and Ray's copy of an error inherits from the error's class.
+            refusals = ("VLLMClientError", *(["ValueError"] if structure is not None else []))
+            refused = any(kind.__name__ in refusals for kind in type(error).__mro__)
+            failure = EngineRefused if refused else EngineError
+            raise failure(f"{type(error).__name__}: {last_line(error)}") from error
         ids = list(output.token_ids)
         if not ids or output.log_probs is None or len(output.log_probs) != len(ids):
             raise EngineError(

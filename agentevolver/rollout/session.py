@@ -17,6 +17,7 @@ from agentevolver.rollout.policy import ChatEngine, Summariser
 from agentevolver.rollout.tool_calls import ToolReply, ToolsMissing, ToolUse, check_calls, read_tools, specs_of
 from agentevolver.rollout.tools.reply import END_THINK, begins_in_thought
 from agentevolver.rollout.tools.schema import Parsed, ToolSpec
+from agentevolver.rollout.world import off_loop
 from agentevolver.types import Step
 from agentevolver.utils import seeds
 from context_manager.template import ContextTemplate, SideCall
@@ -113,7 +114,7 @@ class LiveSession:
             info = result.get("info") or {}
             self._take_tools(info)
         self.actions += 1
-        observation = self.context.observe(self._answers(reply, state))
+        observation = await off_loop(self.context.observe, self._answers(reply, state))
         # Beside an invalid call, whose problem the observation quotes, only `info` tells of the valid ones.
         refused = not sent or has_failed("" if reply.problems else observation, info)
         env_s = round(self.env_s - before, 4)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from agentevolver.rollout.tools.schema import Parsed, ParsedCall, ToolFormat, To
 from agentevolver.utils.names import did_you_mean
 
 Message = dict[str, Any]
+logger = logging.getLogger(__name__)
 
 # Kinds of problems with a call, also the names of the metrics `rollout/tool_problems/<kind>`.
 PROBLEMS = ("unknown_tool", "bad_json", "bad_arguments", "too_many", "broken")
@@ -135,8 +137,7 @@ def read_tools(info: Mapping[str, Any] | None, env_type: str) -> list[Message]:
     tools = (info or {}).get("tools")
     if not tools:
         raise ToolsMissing(no_tools(env_type))
-    specs = specs_of(tools, env_type)
-    return [_whole(tool, spec) for tool, spec in zip(tools, specs, strict=True)]
+    return [_whole(tool, spec) for tool, spec in _usable(tools, env_type)]
 
 
 def no_tools(env_type: str) -> str:
@@ -147,17 +148,21 @@ def no_tools(env_type: str) -> str:
 
 
 def specs_of(tools: Any, env_type: str) -> tuple[ToolSpec, ...]:
-    """Return the tools' specs. Raises ToolsMissing for malformed tools or duplicate names."""
+    """Return the specs of the usable tools. Raises ToolsMissing if there are none, or for duplicate names."""
+    return tuple(spec for _, spec in _usable(tools, env_type))
+
+
+def _usable(tools: Any, env_type: str) -> list[tuple[Mapping[str, Any], ToolSpec]]:
     if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
         raise ToolsMissing(f"the environment {env_type!r} gives info.tools that are not a list of tools")
-    try:
-        specs = tuple(_spec(json.dumps(tool, sort_keys=True)) for tool in tools)
-    except (TypeError, ValueError) as error:
-        raise ToolsMissing(f"the environment {env_type!r} lists a tool that cannot be used: {error}") from error
-    twice = [name for name, count in Counter(spec.name for spec in specs).items() if count > 1]
+    read = [(tool, _spec(json.dumps(tool, sort_keys=True, default=str))) for tool in tools]
+    usable = [(tool, spec) for tool, spec in read if isinstance(spec, ToolSpec)]
+    if not usable:
+        raise ToolsMissing(f"the environment {env_type!r} lists no tool that can be used: {[why for _, why in read]}")
+    twice = [name for name, count in Counter(spec.name for _, spec in usable).items() if count > 1]
     if twice:
         raise ToolsMissing(f"the environment {env_type!r} lists two tools of the name {twice[0]!r}")
-    return specs
+    return usable
 
 
 def _whole(tool: Mapping[str, Any], spec: ToolSpec) -> Message:
@@ -167,8 +172,13 @@ def _whole(tool: Mapping[str, Any], spec: ToolSpec) -> Message:
 
 # Episodes of an environment share their tools, and a schema's validator is slow to build.
 @functools.lru_cache(maxsize=4096)
-def _spec(tool: str) -> ToolSpec:
-    return ToolSpec.of_openai(json.loads(tool))
+def _spec(tool: str) -> ToolSpec | str:
+    """Return a tool's spec, or why it cannot be used."""
+    try:
+        return ToolSpec.of_openai(json.loads(tool))
+    except ValueError as error:
+        logger.warning("a tool is left out: %s", error)
+        return str(error)
 
 
 def _check(place: int, call: ParsedCall, tools: Sequence[ToolSpec], use: ToolUse, turn: int) -> Checked:

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from agentevolver.rollout.flows import has_failed
 from agentevolver.rollout.tool_calls import ToolUse, check_calls, specs_of
@@ -20,6 +20,9 @@ from env_service.protocol import Instances
 
 Message = dict[str, Any]
 OVER = "The episode is over."
+T = TypeVar("T")
+# Messages with more characters are tokenised in a thread.
+LONG_CHARS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ class LiveWorld:
         before = self.calls()
         if not self.tools:
             result = await self._send({"role": "assistant", "content": content or ""})
-            return self._answer(result, result["state"], before, started)
+            return await self._answer(result, result["state"], before, started)
         parsed = Parsed(
             content or "", tuple(ParsedCall(c["function"]["name"], c["function"]["arguments"]) for c in calls)
         )
@@ -145,14 +148,14 @@ class LiveWorld:
             else message
             for message in state
         ]
-        return self._answer(result, state, before, started, reply.tried, reply.problems)
+        return await self._answer(result, state, before, started, reply.tried, reply.problems)
 
     async def _send(self, message: Message) -> Mapping[str, Any]:
         sent, self._sent = self._sent, self._sent + 1
         result: Mapping[str, Any] = await self.client.step(self.instance_id, message, step_index=sent)
         return result
 
-    def _answer(
+    async def _answer(
         self,
         result: Mapping[str, Any],
         state: Sequence[Mapping[str, Any]],
@@ -161,7 +164,7 @@ class LiveWorld:
         tried: int | None = None,
         problems: tuple[str, ...] = (),
     ) -> WorldAnswer:
-        messages = [{**message, "content": self.clip(str(message.get("content") or ""))} for message in state]
+        messages = await off_loop(self._clipped, state)
         info = dict(result.get("info") or {})
         if info.get("tools"):
             self.tools = list(info["tools"])
@@ -172,6 +175,16 @@ class LiveWorld:
         event = replace(event, refused=refused)
         self.events.append(event)
         return WorldAnswer(event.observation, messages, reward, self.over, info)
+
+    def _clipped(self, state: Sequence[Mapping[str, Any]]) -> list[Message]:
+        return [{**message, "content": self.clip(str(message.get("content") or ""))} for message in state]
+
+
+async def off_loop(work: Callable[[Sequence[Mapping[str, Any]]], T], messages: Sequence[Mapping[str, Any]]) -> T:
+    """Call a function of messages, in a thread if they are long: other rollouts share this event loop."""
+    if sum(len(str(message.get("content") or "")) for message in messages) > LONG_CHARS:
+        return await asyncio.to_thread(work, messages)
+    return work(messages)
 
 
 @dataclass(frozen=True, slots=True)

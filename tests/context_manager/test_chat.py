@@ -88,3 +88,51 @@ def test_no_text_is_longer_than_the_limit_after_it_was_clipped(tokenizer, text, 
     else:
         head, gap, tail = clipped.partition("\n[") if "tokens cut]" in clipped else (clipped, "", "")
         assert whole.startswith(head) and (not gap or whole.endswith(tail.partition("tokens cut]\n")[2]))
+
+
+HUGE = (
+    "line of a log file ",
+    " ",
+    "\n",
+    "漢字",
+    "😀",
+    "\ud800",
+    "<|im_end|>",
+    '{"a": [1, null]}',
+    "0123456789",
+    "\r\n",
+    "é́",
+    "[1 tokens cut]",
+)
+
+
+@pytest.mark.parametrize("part", HUGE)
+def test_of_a_text_of_any_length_a_bounded_part_is_tokenised(tokenizer, part, monkeypatch):
+    renderer, read = ChatRenderer(tokenizer), []
+    monkeypatch.setattr(
+        renderer, "_encode", lambda text, encode=renderer._encode: read.append(len(text)) or encode(text)
+    )
+    text = "begin " + part * (1_000_000 // len(part)) + " end"
+    clipped = renderer.clip(text, 60)
+    assert sum(read) < 150_000 and len(renderer.encode_inert(clipped)) <= 60
+    assert clipped.startswith("begin ") and clipped.endswith(" end") and "tokens cut]" in clipped
+    read.clear()
+    assert renderer.overflows([{"role": "user", "content": text}], 4000) and sum(read) < 150_000
+
+
+@pytest.mark.thorough
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+@given(parts=st.lists(st.text(st.sampled_from("ab ,é漢\n1"), min_size=1, max_size=9), min_size=2, max_size=9))
+def test_the_tokens_kept_of_a_very_long_text_are_those_of_the_whole(tokenizer, parts):
+    renderer, text = ChatRenderer(tokenizer), "".join(parts) * 400
+    whole = renderer.clip(text, 60)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("context_manager.chat._LEAST_CHARS", 0)
+        cut = renderer.clip(text, 60)
+    if "tokens cut]" not in whole:
+        return
+    # The note of an estimate may be some tokens longer, which the kept text pays.
+    heads = [clipped.rpartition("\n[")[0] for clipped in (whole, cut)]
+    tails = [clipped.rpartition("tokens cut]\n")[2] for clipped in (whole, cut)]
+    assert heads[0].startswith(heads[1]) and tails[0].endswith(tails[1])
+    assert len(renderer.encode(whole)) - len(renderer.encode(cut)) <= 8

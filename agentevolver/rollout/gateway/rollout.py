@@ -15,7 +15,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
-from agentevolver.rollout.engine import Engine, EngineError, Generated
+from agentevolver.rollout.engine import Engine, EngineError, EngineRefused, Generated
 from agentevolver.rollout.gateway.matching import Chain, Difference, Key, Turn, difference, find, key_of
 from agentevolver.rollout.gateway.openings import Guide, Openings
 from agentevolver.rollout.gateway.request import Completion, Finish, GatewayRequest, Message, RequestRefused, invalid
@@ -32,8 +32,6 @@ __all__ = ["CallLimits", "Difference", "GatewayRollout", "Guide"]
 
 # Seconds after which a client may retry when the engine failed.
 RETRY_S = 1.0
-# No token of any vocabulary in use has more characters. So very long messages are refused without tokenising them.
-TOKEN_CHARS = 128
 # Stop reason of the rollout if the agent gives up after a refusal.
 _STOPS = {
     "context_length_exceeded": StopReason.CONTEXT_FULL,
@@ -290,8 +288,8 @@ class GatewayRollout:
 
     def _call(self, request: GatewayRequest, number: int, seed: int | None, tools: Toolbox) -> _Call:
         """Return a call with its prompt ids, and change nothing yet. Raises RequestRefused."""
-        chars = sum([len(message["content"]) for message in request.messages])
-        if chars > TOKEN_CHARS * self._limits.max_model_len:
+        if tools.renderer.overflows(request.messages, self._limits.max_model_len):
+            chars = sum([len(message["content"]) for message in request.messages])
             raise _full(f"the messages have {chars} characters, the model has {self._limits.max_model_len} tokens")
         keys = [key_of(message) for message in request.messages]
         try:
@@ -352,6 +350,9 @@ class GatewayRollout:
             # `close` cancels waiting calls: that is a refusal, not a cancellation of this call.
             self._check_open()
             raise
+        except EngineRefused as error:
+            param = None if call.request.structure is None else "response_format"
+            raise invalid(f"the policy's engine refuses the request: {error}", param) from error
         except EngineError as error:
             raise self._failed(error) from error
         finally:

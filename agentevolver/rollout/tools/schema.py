@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft4Validator, Draft7Validator, Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, best_match
+from jsonschema.validators import extend, validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
+logger = logging.getLogger(__name__)
+
 _SHOWN = 8  # values of an enum in a tool's usage
+_QUOTED = 200  # characters of a problem in a warning
+_DRAFTS = (Draft202012Validator, Draft7Validator, Draft4Validator)
 
 
 @dataclass(frozen=True)
@@ -28,18 +36,17 @@ class ToolSpec:
 
     @classmethod
     def of_openai(cls, tool: Mapping[str, Any]) -> ToolSpec:
-        """Read a tool in OpenAI's form. Raises ValueError if it is no named function, or its schema is invalid."""
+        """Read a tool in OpenAI's form. Raises ValueError if it is no named function, or its schema is no object."""
         function = tool.get("function") if tool.get("type", "function") == "function" else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str) or not function["name"]:
             raise ValueError(f"not a tool: {json.dumps(tool, default=str)[:200]}; expected a function with a name")
         parameters = function.get("parameters") or {"type": "object", "properties": {}}
-        try:
-            Draft202012Validator.check_schema(parameters)
-            _check_references(parameters)
-        except (SchemaError, Unresolvable, TypeError, RecursionError) as error:
-            reason = error.message if isinstance(error, SchemaError) else str(error)
-            raise ValueError(f"the parameters of tool {function['name']!r} are no JSON schema: {reason}") from error
-        return cls(function["name"], str(function.get("description") or ""), parameters)
+        if not isinstance(parameters, Mapping):
+            raise ValueError(f"the parameters of tool {function['name']!r} are no JSON schema: it is no object")
+        spec = cls(function["name"], str(function.get("description") or ""), parameters)
+        if problem := spec._checker[1]:
+            logger.warning("the parameters of the tool %r are taken leniently: %s", spec.name, problem[:_QUOTED])
+        return spec
 
     def to_openai(self) -> dict[str, Any]:
         function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
@@ -48,32 +55,60 @@ class ToolSpec:
     @cached_property
     def usage(self) -> str:
         """The tool's arguments in one line, shown to an agent whose call had wrong ones."""
-        required = self.parameters.get("required", ())
         taken = [
-            f"{name} ({_kind(schema)}{'' if name in required else ', optional'})"
-            for name, schema in (self.parameters.get("properties") or {}).items()
+            f"{name} ({_kind(schema)}{'' if name in self._required else ', optional'})"
+            for name, schema in self._properties.items()
         ]
         return f"{self.name} takes {', '.join(taken) or 'no arguments'}"
 
     @cached_property
     def example(self) -> str:
         """Example arguments as JSON text: each required one, with a value of its type."""
-        properties = self.parameters.get("properties") or {}
-        required = self.parameters.get("required", ())
-        return json.dumps({name: _value(name, properties.get(name)) for name in required}, ensure_ascii=False)
+        values = {name: _value(name, self._properties.get(name)) for name in self._required}
+        return json.dumps(values, ensure_ascii=False)
+
+    @property
+    def _properties(self) -> Mapping[str, Any]:
+        found = self.parameters.get("properties")
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def _required(self) -> list[str]:
+        found = self.parameters.get("required")
+        return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
     @cached_property
-    def _validator(self) -> Draft202012Validator:
-        return Draft202012Validator(self.parameters, registry=Registry())  # fetches no remote schema
+    def _checker(self) -> tuple[Any, str]:
+        """The validator of the first draft that reads the parameters, or None, and what the newest draft refuses."""
+        problem = ""
+        try:
+            _check_references(self.parameters)
+            for kind in (validator_for(self.parameters, Draft202012Validator), *_DRAFTS):
+                # Without formats a pattern may be one of ECMAScript.
+                for formats in (kind.FORMAT_CHECKER, FormatChecker(formats=())):
+                    try:
+                        kind.check_schema(self.parameters, format_checker=formats)
+                    except SchemaError as error:
+                        problem = problem or error.message
+                    else:
+                        lenient = extend(kind, {"pattern": _pattern})
+                        return lenient(self.parameters, registry=Registry()), problem  # fetches no remote schema
+        except (Unresolvable, AttributeError, TypeError, ValueError, RecursionError) as error:
+            problem = problem or str(error)
+        return None, problem
 
     def problem(self, arguments: Any) -> str | None:
         """Return what is wrong with the arguments and where, or None if they fit the schema."""
         if not isinstance(arguments, dict):
             return "the arguments must be a JSON object"
+        if (validator := self._checker[0]) is None:
+            return None
         try:
-            error = best_match(self._validator.iter_errors(arguments))
+            error = best_match(validator.iter_errors(arguments))
         except RecursionError:
             return "the arguments are nested too deeply"
+        except re.error:  # of a pattern of property names
+            return None
         if error is None:
             return None
         place = error.json_path.removeprefix("$").removeprefix(".")
@@ -131,21 +166,27 @@ def _value(name: str, schema: Any) -> Any:
     kinds = {"integer": schema.get("minimum", 1), "number": schema.get("minimum", 1), "boolean": True}
     known = {**kinds, "array": [], "object": {}}
     kind = schema.get("type")
-    return schema["enum"][0] if schema.get("enum") else known.get(kind, name) if isinstance(kind, str) else name
+    if isinstance(values := schema.get("enum"), list) and values:
+        return values[0]
+    return known.get(kind, name) if isinstance(kind, str) else name
 
 
 def _kind(schema: Any) -> str:
     if not isinstance(schema, Mapping):
         return "anything"
-    if schema.get("enum"):
-        return " or ".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"][:_SHOWN])
+    if isinstance(values := schema.get("enum"), list) and values:
+        return " or ".join(json.dumps(value, ensure_ascii=False) for value in values[:_SHOWN])
     return json.dumps(schema.get("type", "anything")).replace('"', "")
 
 
-def _check_references(parameters: Any) -> None:
-    """Raise Unresolvable for a `$ref` outside of the schema, TypeError if the schema is no object."""
-    if not isinstance(parameters, Mapping):
-        raise TypeError("it is no object")
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
+    """Check a pattern, unless Python cannot read it."""
+    with suppress(re.error):
+        yield from Draft202012Validator.VALIDATORS["pattern"](validator, pattern, instance, schema)
+
+
+def _check_references(parameters: Mapping[str, Any]) -> None:
+    """Raise Unresolvable for a `$ref` outside of the schema."""
     resolver = Registry().resolver_with_root(DRAFT202012.create_resource(parameters))
     parts: list[Any] = [parameters]
     while parts:

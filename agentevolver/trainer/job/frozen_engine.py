@@ -9,7 +9,7 @@ import aiohttp
 import orjson
 from omegaconf import DictConfig
 
-from agentevolver.rollout.engine import EngineError, Generated
+from agentevolver.rollout.engine import EngineError, EngineRefused, Generated
 from agentevolver.utils.retry import BackoffPolicy, Retries
 from agentevolver.utils.secrets import secret
 
@@ -80,7 +80,9 @@ class FrozenEngine:
                     return orjson.loads(payload)
                 why = f"HTTP {status} {payload[:300].decode('utf-8', 'replace')}"
                 if status < 500:
-                    raise EngineError(f"checkpoint {self._checkpoint}: {why}")
+                    raise (EngineRefused if status in (400, 422) else EngineError)(
+                        f"checkpoint {self._checkpoint}: {why}"
+                    )
             except TimeoutError as error:
                 raise EngineError(
                     f"no reply within {self._timeout_s:.0f} s (actor_rollout_ref.rollout.step_timeout_s)"

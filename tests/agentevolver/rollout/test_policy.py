@@ -6,9 +6,10 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from ray.exceptions import RayTaskError
 
 from agentevolver.llm.errors import LLMUnavailable, ServedModel
-from agentevolver.rollout.engine import EngineError, Generated
+from agentevolver.rollout.engine import EngineError, EngineRefused, Generated
 from agentevolver.rollout.policy import VerlEngine
 
 
@@ -54,6 +55,38 @@ async def test_vllm_is_asked_for_whole_replies_and_for_text_only_where_a_stop_st
     plain, stopped = (SamplingParams(**pickle.loads(pickle.dumps(asked))) for asked in server.asked)
     assert plain.output_kind == stopped.output_kind == RequestOutputKind.FINAL_ONLY
     assert (plain.detokenize, stopped.detokenize) == (False, True)
+
+
+class VLLMClientError(Exception):
+    pass
+
+
+class VLLMValidationError(VLLMClientError):
+    pass
+
+
+GRAMMAR = VLLMValidationError("Grammar error: Unknown format: path")
+
+
+@pytest.mark.parametrize("structured", [False, True])
+@pytest.mark.parametrize(
+    ("error", "refused"),
+    [
+        (GRAMMAR, True),
+        (RayTaskError("generate", "Traceback\nGrammar error: path", GRAMMAR).as_instanceof_cause(), True),
+        (ValueError("no grammar"), None),
+        (RuntimeError("the engine died"), False),
+        (TimeoutError(), False),
+        (ConnectionError("away"), False),
+        (RayTaskError("generate", "Traceback", RuntimeError("dead")).as_instanceof_cause(), False),
+    ],
+)  # fmt: skip
+async def test_only_a_mistake_of_the_request_is_refused_by_the_engine(error, refused, structured, monkeypatch):
+    monkeypatch.setattr("agentevolver.rollout.policy.structured", dict)
+    asked = {"structured_outputs": {"json": {}}} if structured else {}
+    with pytest.raises(EngineError) as caught:
+        await VerlEngine(Server(error), 5.0).generate("r", [1], asked)
+    assert isinstance(caught.value, EngineRefused) == (structured if refused is None else refused)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentevolver.rollout.tool_calls import PROBLEMS, ToolUse, check_calls, specs_of
+from agentevolver.rollout.tool_calls import PROBLEMS, ToolsMissing, ToolUse, check_calls, read_tools, specs_of
 from agentevolver.rollout.tools.schema import Parsed, ParsedCall
 from tests.agentevolver.rollout.native import TOOLS as NATIVE
 
@@ -41,6 +41,57 @@ def test_what_is_wrong_with_a_call_is_said_with_its_place(made, kind, words):
     (one,) = check(made).calls
     assert one.problem == kind and one.answer.startswith(words) and kind in PROBLEMS
     assert ("look takes place (string" in one.answer) == (kind != "unknown_tool")
+
+
+def foreign(**parameters):
+    return {"type": "function", "function": {"name": "foreign", "parameters": {"type": "object", **parameters}}}
+
+
+def of(schema):
+    return {"properties": {"a": schema}}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "bad", "good"),
+    [
+        (of({"type": "string", "pattern": r"^[\p{L} ._-]+$"}), 7, "x"),
+        (of({"type": "string", "pattern": r"^(?<year>\d{4})$"}), 7, "x"),
+        (of({"type": "string", "pattern": r"^[^]$"}), 7, "x"),
+        (of({"type": "string", "pattern": r"\u{1F600}"}), 7, "x"),
+        (of({"type": "array", "items": [{"type": "number"}, {"type": "number"}], "maxItems": 2}), ["x"], [1, 2]),
+        (of({"type": "array", "items": [{"type": "number"}], "additionalItems": False}), [1, 2], [1]),
+        (of({"type": "number", "minimum": 0, "exclusiveMinimum": True}), 0, 1),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", **of({"maximum": 9, "exclusiveMaximum": True})}, 9, 8),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", **of({"$ref": "#/definitions/n"}),
+          "definitions": {"n": {"type": "number"}}}, "x", 7),
+        ({"$schema": "https://nowhere.invalid/schema", **of({"type": "number"})}, "x", 7),
+        ({"$schema": 4, **of({"type": "number"})}, None, 7),
+        (of({"type": "any"}), None, "x"),
+        (of({"type": "string", "required": True}), None, 7),
+        (of({"$ref": "https://nowhere.invalid/part"}), None, 7),
+        (of({"$ref": "#/definitions/missing"}), None, 7),
+        ({"properties": ["a"], "required": True}, None, 7),
+        ({"properties": {"a": {"enum": "xyz"}}, "required": "a"}, None, 7),
+        ({"patternProperties": {"^(?<n>a)$": {"type": "number"}}, "additionalProperties": False}, None, 7),
+    ],
+)  # fmt: skip
+def test_a_schema_of_another_draft_or_dialect_costs_neither_its_tool_nor_the_others(parameters, bad, good):
+    tools = [
+        foreign(**parameters),
+        {"function": {"name": 7}},
+        {"type": "function", "function": {"parameters": 1}},
+        LOOK,
+    ]
+    specs = specs_of(tools, "mcp")
+    assert (
+        [spec.name for spec in specs]
+        == ["foreign", "look"]
+        == [tool["function"]["name"] for tool in read_tools({"tools": tools}, "mcp")]
+    )
+    assert specs[0].problem({"a": good}) is None and specs[0].usage and specs[0].example
+    assert bad is None or specs[0].problem({"a": bad})
+    with pytest.raises(ToolsMissing, match="no tool that can be used"):
+        specs_of(tools[1:3], "mcp")
 
 
 def test_answers_of_the_environment_and_of_the_session_are_woven_in_the_order_of_the_calls():

@@ -1,6 +1,7 @@
 """The environment as the user's agent sees it: native calls in Python and over HTTP, and an MCP server for clients."""
 
 import asyncio
+import threading
 
 import pytest
 from mcp import Client
@@ -67,6 +68,13 @@ def test_observations_are_cut_and_steps_that_come_at_once_wait_for_each_other():
 
     answers = run(at_once())
     assert [answer.text for answer in answers] == [f"seen {i}: {'y' * 32}" for i in range(3)]
+
+
+def test_only_long_observations_are_cut_in_a_thread():
+    live, threads = world(EchoEnv(length=9)), []
+    live.clip = lambda text: threads.append(threading.current_thread()) or text[:40]
+    run(steps(live, "y" * 100, "y" * 100_000))
+    assert [thread is threading.main_thread() for thread in threads] == [True, False]
 
 
 def test_a_world_that_failed_or_was_closed_takes_nothing():

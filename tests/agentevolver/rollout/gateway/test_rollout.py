@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentevolver.rollout.engine import Generated
+from agentevolver.rollout.engine import EngineRefused, Generated
 from agentevolver.rollout.gateway import chat
 from agentevolver.rollout.gateway.request import RequestRefused
 from agentevolver.rollout.gateway.rollout import CallLimits
@@ -59,6 +59,16 @@ async def test_an_engine_that_goes_on_failing_ends_the_rollout(renderer):
     with pytest.raises(RequestRefused) as refused:
         await played.complete(asked(user("t")))
     assert refused.value.status == 409
+
+
+async def test_a_request_that_the_engine_refuses_is_refused_each_time_and_the_rollout_goes_on(renderer):
+    engine = ScriptedEngine([*[EngineRefused("Grammar error: Unknown format: path")] * 9, "well"])
+    played = rollout(renderer, engine)
+    for number in range(1, 10):
+        with pytest.raises(RequestRefused, match="Unknown format: path") as caught:
+            await played.complete(asked(user("go"), structure={"json": {"format": "path"}}))
+        assert (caught.value.status, caught.value.retry_s, len(engine.calls)) == (400, None, number)
+    assert (await played.complete(asked(user("go")))).content == "well" and played.stop_reason is None
 
 
 async def test_the_nth_call_has_the_nth_draw_whatever_failed_in_between(renderer):

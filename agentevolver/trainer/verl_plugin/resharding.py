@@ -16,6 +16,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from agentevolver.trainer.checkpoints import EXTRA, MODEL, OPTIMIZER, check_ranks, layout_of, shard
 from agentevolver.trainer.shards import joined, read_shards
 from agentevolver.trainer.verl_plugin.rotary import restore_rotary
+from agentevolver.trainer.verl_plugin.vocabulary import mask_unsampled
 
 
 def resharded(pieces: Sequence[Any], model: torch.Tensor) -> Any:
@@ -105,14 +106,21 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
 
 
 class ReshardingEngine(FSDPEngineWithLMHead):
-    """verl's engine with the checkpoint manager above and rotary frequencies in float32."""
+    """verl's engine with the checkpoint manager above, rotary frequencies in float32, and vLLM's mask of logits."""
 
     checkpoint_manager: Any
+    model_config: Any
+    module: Any
 
     def _build_module(self) -> torch.nn.Module:
         module: torch.nn.Module = super()._build_module()
         restore_rotary(module)
         return module
+
+    def _build_model_optimizer(self) -> None:
+        super()._build_model_optimizer()
+        # On the outermost module: PEFT's adapters call the inner one without its hooks.
+        mask_unsampled(self.module, self.model_config)
 
     def initialize(self) -> None:
         super().initialize()

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from agentevolver.utils.numbers import for_json
+
 HEADER = struct.Struct("!IQB")
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 # A machine that loses power or network closes nothing: after this silence its connections are closed here.
@@ -95,7 +97,7 @@ class WireDecoder:
 
 def pack(data: Any) -> bytes:
     """Serialise to JSON; raise TypeError if a value has no JSON form."""
-    return orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(data, default=for_json, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def unpack(payload: bytes) -> Any:

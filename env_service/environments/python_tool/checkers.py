@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import re
 import secrets
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from env_service.environments.python_tool.sandbox.host import Sandbox, SandboxLimits
 from env_service.environments.python_tool.settings import GRADER_PACKAGES, metadata_of, paths_of
-
-if TYPE_CHECKING:
-    from env_service.environments.python_tool.tasks import PythonTask
 
 RELATIVE_TOLERANCE = Fraction(1, 10**6)
 LONGEST_ANSWER = 2000
@@ -32,6 +29,20 @@ _NAMED = re.compile(r"[A-Za-z]\w*\s*=\s*(.+)", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(\D|$))")
 _TEXT = re.compile(r"\\(?:text|mathrm|mathbf|textbf)\{([^{}]*)\}")
+
+
+@dataclass(frozen=True)
+class PythonTask:
+    """One question with its answer; `tolerance` is an absolute one for numeric answers."""
+
+    id: str
+    question: str
+    answer: str
+    checker: str
+    split: str = "train"
+    tolerance: float | None = None
+    family: str = ""
+    level: int = 0
 
 
 def _unwrapped(text: str) -> str:

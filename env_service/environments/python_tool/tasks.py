@@ -7,13 +7,13 @@ line raises TaskFileError naming file and line.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import lru_cache
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from env_service.environments.python_tool.checkers import check_reference
+from env_service.environments.python_tool.checkers import PythonTask, check_reference
 from env_service.environments.python_tool.settings import GRADER_PACKAGES, is_installed
 
 SPLITS = ("train", "dev", "test")
@@ -23,20 +23,6 @@ _SHIPPED = Path(__file__).with_name("tasks")
 
 class PythonTaskFileError(RuntimeError):
     """A task file on the server is wrong."""
-
-
-@dataclass(frozen=True)
-class PythonTask:
-    """One question with its answer; `tolerance` is an absolute one for numeric answers."""
-
-    id: str
-    question: str
-    answer: str
-    checker: str
-    split: str = "train"
-    tolerance: float | None = None
-    family: str = ""
-    level: int = 0
 
 
 def _checked(record: Any, default_split: str) -> PythonTask:

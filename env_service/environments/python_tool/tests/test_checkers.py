@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from env_service.environments.python_tool.checkers import (
+    PythonTask,
     is_correct,
     parse_number,
     same_expression,
@@ -18,7 +19,6 @@ from env_service.environments.python_tool.checkers import (
 )
 from env_service.environments.python_tool.problems.problem import as_text
 from env_service.environments.python_tool.settings import GRADER_PACKAGES, is_installed
-from env_service.environments.python_tool.tasks import PythonTask
 
 needs_math_verify = pytest.mark.skipif(
     not all(map(is_installed, GRADER_PACKAGES)), reason="needs math-verify[antlr4_9_3]"

@@ -10,11 +10,10 @@ import socket
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 import orjson
-
-from agentevolver.utils.numbers import for_json
 
 HEADER = struct.Struct("!IQB")
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -97,7 +96,7 @@ class WireDecoder:
 
 def pack(data: Any) -> bytes:
     """Serialise to JSON; raise TypeError if a value has no JSON form."""
-    return orjson.dumps(data, default=for_json, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(data, default=methodcaller("tolist"), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def unpack(payload: bytes) -> Any:

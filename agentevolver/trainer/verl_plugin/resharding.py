@@ -15,8 +15,8 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from agentevolver.trainer.checkpoints import EXTRA, MODEL, OPTIMIZER, check_ranks, layout_of, shard
 from agentevolver.trainer.shards import joined, read_shards
+from agentevolver.trainer.verl_plugin.log_probs import mask_unsampled
 from agentevolver.trainer.verl_plugin.rotary import restore_rotary
-from agentevolver.trainer.verl_plugin.vocabulary import mask_unsampled
 
 
 def resharded(pieces: Sequence[Any], model: torch.Tensor) -> Any:
@@ -109,8 +109,6 @@ class ReshardingEngine(FSDPEngineWithLMHead):
     """verl's engine with the checkpoint manager above, rotary frequencies in float32, and vLLM's mask of logits."""
 
     checkpoint_manager: Any
-    model_config: Any
-    module: Any
 
     def _build_module(self) -> torch.nn.Module:
         module: torch.nn.Module = super()._build_module()

@@ -28,6 +28,7 @@ _SHORT_FRACTION = re.compile(r"\\[dt]?frac(\d)(\d)")
 _NAMED = re.compile(r"[A-Za-z]\w*\s*=\s*(.+)", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(\D|$))")
+_CURRENCY = re.compile(r"\\?[$€£¥]\s*")
 _TEXT = re.compile(r"\\(?:text|mathrm|mathbf|textbf)\{([^{}]*)\}")
 
 
@@ -68,6 +69,7 @@ def parse_number(text: str) -> Fraction | None:
     text = _unwrapped(text)
     if named := _NAMED.fullmatch(text):
         text = named[1]
+    text = _CURRENCY.sub("", text.replace("{,}", ","))
     text = _SHORT_FRACTION.sub(r"\1/\2", _FRACTION.sub(r"\1/\2", text))
     text = _THOUSANDS.sub("", text)
     per_cent = text.endswith("%")

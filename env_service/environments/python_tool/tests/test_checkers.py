@@ -39,6 +39,7 @@ needs_math_verify = pytest.mark.skipif(
         ("-\\dfrac{3}{4}", Fraction(-3, 4)),
         ("\\frac34", Fraction(3, 4)),
         ("1,234,567", Fraction(1234567)),
+        *((text, Fraction(-1234)) for text in ("-$1,234.00", "\\$-1,234", "- € 1234", "-1{,}234", "$-\\$1,234$")),
         ("12\\%", Fraction(3, 25)),
         ("x = 5", Fraction(5)),
         ("\N{MINUS SIGN}5", Fraction(-5)),

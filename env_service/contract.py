@@ -6,11 +6,11 @@ repaired silently.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from agentevolver.utils.numbers import number, plain, score
 from env_service.base import BaseEnv
 
 ROLES = frozenset({"system", "user", "assistant", "tool"})
@@ -36,13 +36,9 @@ def _fail(method: str, rule: str, value: Any) -> ContractError:
 
 
 def _number(method: str, name: str, value: Any) -> float:
-    # NumPy's and torch's scalars have `__float__`. A reward that is not finite must never leave the worker.
-    if isinstance(value, bool) or not hasattr(value, "__float__") or isinstance(value, str):
-        raise _fail(method, f"a number as {name}", value)
-    number = float(value)
-    if not math.isfinite(number):
+    if isinstance(value, bool) or (found := number(value)) is None:
         raise _fail(method, f"a finite number as {name}", value)
-    return number
+    return float(found)
 
 
 def _messages(method: str, value: Any) -> list[Any]:
@@ -116,7 +112,7 @@ def checked_init_state(value: Any) -> dict[str, Any]:
 def checked_step(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _fail("step", "a dict with `state`, `reward`, `is_terminated` and `info`", value)
-    terminated = value.get("is_terminated")
+    terminated = plain(value.get("is_terminated"))
     if not isinstance(terminated, bool):
         raise _fail("step", "a bool as `is_terminated`", terminated)
     return {
@@ -130,6 +126,7 @@ def checked_step(value: Any) -> dict[str, Any]:
 
 def _step_info(value: Any, *, is_terminated: bool) -> dict[str, Any]:
     info = _info("step", value)
+    info = {**info, **{name: plain(info[name]) for name in ("refused", "finished") if name in info}}
     if not isinstance(info.get("refused", False), bool | str):
         raise _fail("step", "a bool or a text as `info.refused`", info["refused"])
     if not isinstance(info.get("finished", False), bool):
@@ -189,10 +186,9 @@ def created_with(env_class: type[BaseEnv], params: dict[str, Any] | None) -> dic
 
 
 def checked_score(value: Any) -> float:
-    score = _number("evaluate", "the score", value)
-    if not 0.0 <= score <= 1.0:
-        raise _fail("evaluate", "a score in 0..1", value)
-    return score
+    if isinstance(value, bool) or (found := score(value)) is None:
+        raise _fail("evaluate", "a number in 0..1 as the score", value)
+    return found
 
 
 def checked_tasks(value: Any) -> list[str]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from agentevolver.config.devices import Device, cpu_precision, visible_gpus
@@ -191,8 +193,13 @@ def _round(tokens: float) -> int:
     return int(-(-tokens // 64) * 64)
 
 
-def ram_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def ram_bytes(limits: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return the bytes of this machine's memory, or of its container's if that has less."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):
+            found = min(found, int((limits / name).read_text()))
+    return found
 
 
 def cpu_step_bytes(model: Model, tokens: int, *, checkpointed: bool = False) -> float:

@@ -131,8 +131,11 @@ CHOICES: dict[str, str] = {
     "trainer.logger": "tensorboard wandb mlflow swanlab vemlp_wandb console clearml trackio file rl_insight",
 }
 _LOGGERS_OF_VERL = ("console", "file", "vemlp_wandb", "rl_insight")
+_EVERY = "the trainer's log-probs count every token; val_kwargs are free"
 # Bounds that verl does not check: (words, test, keys).
 _BOUNDS: tuple[tuple[str, Any, str], ...] = (
+    (f"of 1 ({_EVERY})", lambda value: value == 1, f"{ROLLOUT}.top_p"),
+    (f"of -1 ({_EVERY})", lambda value: value in (-1, 0), f"{ROLLOUT}.top_k"),
     (
         "above 0",
         lambda value: value > 0,
@@ -151,7 +154,8 @@ _BOUNDS: tuple[tuple[str, Any, str], ...] = (
     ("from 0 to 1", lambda value: 0 <= value <= 1, "algorithm.gamma algorithm.lam"),
 )
 # Keys that accept other types than their default's, and counts whose default is null outside of verl's dataclasses.
-_WIDER = f"trainer.logger trainer.v1.*_async.num_warmup_batches {MODEL}.*_modules *.rollout_is_threshold"
+_WIDER = f"""trainer.logger {ROLLOUT}.top_p trainer.v1.*_async.num_warmup_batches {MODEL}.*_modules
+    *.rollout_is_threshold"""
 _COUNTS = """*_micro_batch_size_per_gpu trainer.total_training_steps trainer.max_*_ckpt_to_keep data.gen_batch_size
     data.val_batch_size trainer.v1.sampler.max_off_policy_threshold"""
 # Sections of verl's dataclasses, and their keys that are checked elsewhere (`loss_modes`, the file system).

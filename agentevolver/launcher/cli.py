@@ -84,7 +84,7 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
     checks, presence = preflight(options, configuration, registry)
     for problem in (check.problem for check in checks if check.problem is not None):
         raise problem
-    for line in (*configuration.derived, *_gpu_lines(checks)):
+    for line in (*configuration.derived, *_size_lines(checks)):
         logger.info("%s", line)
     for line in _warnings(options, configuration):
         logger.warning("WARNING: %s", line)
@@ -151,8 +151,8 @@ def load_configuration(options: Options) -> Resolved:
     return resolved
 
 
-def _gpu_lines(checks: Sequence[Check]) -> list[str]:
-    return [line for check in checks if check.name == "gpu" for line in check.found]
+def _size_lines(checks: Sequence[Check]) -> list[str]:
+    return [line for check in checks if check.name in ("gpu", "host") for line in check.found]
 
 
 def _warnings(options: Options, configuration: Resolved) -> list[str]:
@@ -179,7 +179,7 @@ def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -
         problem = problem_with(configuration.experiment_dir, resolve_config(configuration.config))
         obstacles += [] if problem is None else [problem]
     plan = make_plan(options, configuration, presence, registry)
-    facts = [*configuration.derived, *_gpu_lines(checks)]
+    facts = [*configuration.derived, *_size_lines(checks)]
     if options.conf is not None:
         facts += [f"WARNING: {line}" for line in _warnings(options, configuration)]
     lines = [*facts, *(f"a start would fail now: {obstacle}" for obstacle in obstacles)]

@@ -1,4 +1,4 @@
-"""Memory estimate of a GPU during an update and during a rollout, from a model's config.json and the configuration.
+"""Memory and disk that a run needs, from a model's config.json and the configuration.
 
 States (parameters, gradients, Adam's two moments) are exact. Activations follow a formula measured on Qwen2 0.5B and
 1.5B with torch's flash attention: a layer keeps 2 x (11 hidden + 4 intermediate) bytes a token in bf16, and with
@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.model import DecoderSize
 from agentevolver.utils import recipes
+from agentevolver.utils.errors import LaunchError
 
 GIB = 1 << 30
 # Bytes of two CUDA contexts, NCCL and a sleeping vLLM.
@@ -24,8 +25,10 @@ ENGINE = GIB
 CHUNK_ROWS = 2048
 # Share of the memory above which a warning is given.
 TIGHT = 0.92
+STATES = ("parameters", "gradients", "optimiser", "a layer gathered", "other")
 BYTES = {"fp32": 4, "float32": 4, "float": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2, "half": 2}
 ROOM = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
+BUCKET = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
 UTILISATION = "actor_rollout_ref.rollout.gpu_memory_utilization"
 
 
@@ -57,15 +60,14 @@ class Demand:
     @property
     def states(self) -> float:
         """Bytes an update needs at any micro-batch size."""
-        return sum(
-            self.learning[name] for name in ("parameters", "gradients", "optimiser", "a layer gathered", "other")
-        )
+        return sum(map(self.learning.__getitem__, STATES))
 
     def describe(self, memory: int | None) -> list[str]:
         parts = ", ".join(f"{name} {_gib(size)}" for name, size in self.learning.items() if size >= GIB / 10)
         of = f" of {_gib(memory)}" if memory is not None else ""
         vllm = f" and vLLM {_gib(self.share * memory)}" if memory is not None else ""
-        server = [] if self.frozen is None else [f"    frozen policies: as much as vLLM, {_where(self.frozen)}"]
+        where = f"on {self.frozen} GPU(s) of their own" if self.frozen else "on the same GPUs, all the time"
+        server = [] if self.frozen is None else [f"    frozen policies: as much as vLLM, {where}"]
         return [
             f"memory of a GPU (an estimate): {_gib(sum(self.learning.values()))} GiB{of} while the policy learns "
             f"({parts})",
@@ -79,30 +81,26 @@ class Demand:
         if self.beside and self.held + 2 * self.share * memory > memory:
             return (
                 f"{UTILISATION}={self.share:g} is taken twice, by the training's vLLM and by the frozen policies', "
-                f"while the trainer holds {_gib(self.held)} of {_gib(memory)} GiB: lower "
-                f"it to {max(0.05, (1 - self.held / memory - 0.05) / 2):.2f}, or give them a GPU of their own"
+                f"while the trainer holds {_gib(self.held)} of {_gib(memory)} GiB: lower it to "
+                f"{max(0.05, (1 - self.held / memory - 0.05) / 2):.2f}, or give them a GPU of their own"
             )
         engine = self.beside * memory + (0.0 if self.sleeps else self.share * memory)
         if self.states + engine > memory:
             return (
                 f"the policy's states need {_gib(self.states)} GiB of a GPU's {_gib(memory)} while it learns: more "
-                "GPUs "
-                "(trainer.n_gpus_per_node), LoRA (actor_rollout_ref.model.lora_rank=32), half the bytes "
-                "(actor_rollout_ref.actor.fsdp_config.model_dtype=bf16), or the CPU's memory "
-                "(…fsdp_config.offload_policy=true)"
+                "GPUs (trainer.n_gpus_per_node), LoRA (actor_rollout_ref.model.lora_rank=32), half the bytes "
+                "(…actor.fsdp_config.model_dtype=bf16), or the CPU's memory (….offload_policy=true)"
             )
         if self.engine > self.share * memory:
             return (
                 f"vLLM needs {_gib(self.engine)} GiB and {UTILISATION}={self.share:g} gives it "
-                f"{_gib(self.share * memory)}: raise it, "
-                "lower actor_rollout_ref.rollout.max_model_len, or spread it with "
-                "actor_rollout_ref.rollout.tensor_model_parallel_size"
+                f"{_gib(self.share * memory)}: raise it, lower actor_rollout_ref.rollout.max_model_len, or spread it "
+                "with actor_rollout_ref.rollout.tensor_model_parallel_size"
             )
         if self.held + self.share * memory > memory:
             return (
                 f"{UTILISATION}={self.share:g} takes {_gib(self.share * memory)} of {_gib(memory)} GiB while the "
-                "trainer holds "
-                f"{_gib(self.held)}: lower it to {max(0.05, 1 - self.held / memory - 0.05):.2f}, or set "
+                f"trainer holds {_gib(self.held)}: lower it to {max(0.05, 1 - self.held / memory - 0.05):.2f}, or set "
                 "actor_rollout_ref.actor.fsdp_config.param_offload and optimizer_offload to true"
             )
         return None
@@ -124,12 +122,48 @@ class Demand:
         return None
 
 
-def _where(gpus: int) -> str:
-    return f"on {gpus} GPU(s) of their own" if gpus else "on the same GPUs, all the time"
-
-
 def _gib(size: float) -> str:
     return f"{size / GIB:.1f}"
+
+
+def _weights(config: DictConfig, model: DecoderSize) -> tuple[float, float]:
+    """Return the bytes of all parameters, and of those that are trained."""
+    section = config.actor_rollout_ref
+    rank = int(OmegaConf.select(section, "model.lora.rank") or OmegaConf.select(section, "model.lora_rank") or 0)
+    element = BYTES.get(str(OmegaConf.select(section, "actor.fsdp_config.model_dtype")), 4)
+    return model.parameters * element, (model.lora_parameters(rank) if rank else model.parameters) * element
+
+
+def check_host(config: DictConfig, model: DecoderSize, *, memory: int, disk: int, saved: int) -> list[str]:
+    """Return a line on checkpoints, or raise LaunchError if this machine cannot hold the run.
+
+    Args:
+        disk: bytes that are free where checkpoints go, with `saved` checkpoints there.
+    """
+    stored, learnt = _weights(config, model)
+    trainer, rollout = config.trainer, config.actor_rollout_ref.rollout
+    states = stored + 3 * learnt + model.parameters * BYTES.get(str(rollout.dtype), 2)
+    if trainer.device == "cpu" and states > memory:
+        raise LaunchError(
+            f"the weights in trainer and vLLM, gradients and moments take {_gib(states)} GiB of this machine's "
+            f"{_gib(memory)}: take a smaller model, or adapters (actor_rollout_ref.model.lora_rank=32)"
+        )
+    largest, bucket = 4 * model.hidden * max(model.vocabulary, model.intermediate), OmegaConf.select(config, BUCKET)
+    if trainer.device == "cpu" and bucket << 20 < largest:
+        raise LaunchError(f"{BUCKET}={bucket}, and the model's largest tensor takes {_gib(largest)} GiB: leave it out")
+    sizes = {"model": learnt, "hf_model": stored, "optimizer": 2 * learnt}
+    size = sum(sizes.get(name, 0) for name in config.actor_rollout_ref.actor.checkpoint.save_contents)
+    if trainer.save_freq <= 0 or not size:
+        return []
+    steps = trainer.total_training_steps
+    counts = (trainer.max_actor_ckpt_to_keep, steps and -(-steps // trainer.save_freq))
+    kept = min((count for count in counts if count), default=1)
+    if (needed := max(1, kept - saved) * size) > disk:
+        raise LaunchError(
+            f"checkpoints take {_gib(needed)} GiB, and {_gib(disk)} are free in {trainer.default_local_dir}: free "
+            "some, or set trainer.max_actor_ckpt_to_keep=1, trainer.save_freq=-1 or another experiment.root"
+        )
+    return [f"checkpoints (an estimate): {kept} of {_gib(size)} GiB, {_gib(disk)} GiB are free"]
 
 
 def demand(config: DictConfig, model: DecoderSize) -> Demand:
@@ -145,18 +179,14 @@ def demand(config: DictConfig, model: DecoderSize) -> Demand:
     gpus = int(config.trainer.nnodes) * int(config.trainer.n_gpus_per_node)
     shards = int(read("actor.fsdp_config.fsdp_size", -1))
     shards = gpus if shards <= 0 else min(shards, gpus)
-    rank = int(read("model.lora.rank", 0)) or int(read("model.lora_rank", 0))
-    element = BYTES.get(str(read("actor.fsdp_config.model_dtype", "fp32")), 4)
-    stored = model.parameters * element / shards
-    learnt = (model.lora_parameters(rank) if rank else model.parameters) * element / shards
+    stored, learnt = (size / shards for size in _weights(config, model))
     on_cpu = fsdp("actor", "offload_policy")
     tokens = _tokens(read) / max(1, int(read("actor.fsdp_config.ulysses_sequence_parallel_size", 1)))
     layer = 2 * tokens * (11 * model.hidden + 4 * model.intermediate)
     checkpointed = bool(read("model.enable_gradient_checkpointing", True))
     activations = model.layers * (2 * tokens * model.hidden if checkpointed else layer)
-    logits = 0.0
-    if not bool(read("model.use_fused_kernels", False)):
-        logits = 2 * 2 * tokens * model.vocabulary + 2 * 4 * min(tokens, CHUNK_ROWS) * model.vocabulary
+    fused = bool(read("model.use_fused_kernels", False))
+    logits = 0.0 if fused else (4 * tokens + 8 * min(tokens, CHUNK_ROWS)) * model.vocabulary
     # The logits are freed before a checkpointed layer is recomputed, so the larger of the two counts.
     learning = {
         "parameters": 0.0 if on_cpu else stored,
@@ -174,7 +204,7 @@ def demand(config: DictConfig, model: DecoderSize) -> Demand:
     reads_reference = bool(read("actor.use_kl_loss", False)) or bool(
         OmegaConf.select(config, "algorithm.use_kl_in_reward")
     )
-    if reads_reference and not rank and not fsdp("ref", "param_offload"):
+    if reads_reference and learnt == stored and not fsdp("ref", "param_offload"):
         reference = model.parameters * BYTES.get(str(read("ref.fsdp_config.model_dtype", "fp32")), 4) / shards
         held += reference
         learning["reference"] = reference

@@ -6,11 +6,14 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from agentevolver.config.checks import Resolved
+from agentevolver.config.model import ram_bytes
 from agentevolver.launcher.accelerator import examine
 from agentevolver.launcher.environments import check_environments
 from agentevolver.launcher.experiment import START, Presence, check_disk, check_ray_address, env_service_presence
+from agentevolver.launcher.memory import check_host
 from agentevolver.launcher.options import Options
 from agentevolver.launcher.plan import check_services, registered_services, served_names
 from agentevolver.launcher.records import RunRegistry
@@ -48,6 +51,13 @@ def preflight(options: Options, configuration: Resolved, registry: RunRegistry) 
         check_disk(folder)
         return [f"{free_bytes(folder) / 1e9:.1f} GB free where {folder} lies"]
 
+    def host() -> list[str]:
+        model, checkpoints = configuration.model, Path(configuration.config.trainer.default_local_dir)
+        if model is None or configuration.ray.address is not None:
+            return []
+        disk, saved = free_bytes(checkpoints), len(list(checkpoints.glob("global_step_*")))
+        return check_host(configuration.config, model.size, memory=ram_bytes(), disk=disk, saved=saved)
+
     def environment_service() -> list[str]:
         nonlocal presence
         presence = asyncio.run(env_service_presence(service.env_url, names, registry, external=service.external))
@@ -62,6 +72,8 @@ def preflight(options: Options, configuration: Resolved, registry: RunRegistry) 
         return [f"a head answers at {configuration.ray.address}"]
 
     attempt("disk", disk)
+    if options.conf is not None:
+        attempt("host", host)
     if options.conf is not None and configuration.config.trainer.device == "cuda":
         attempt("gpu", lambda: examine(configuration.config, {**os.environ, **configuration.env}))
     if options.conf is None and not registered_services(options):

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from agentevolver.rollout.gateway.server import GatewayEndpoint
 from agentevolver.rollout.world import BlockingWorld, HopWorld, LiveWorld
 from agentevolver.types import Task
+from agentevolver.utils.numbers import score
 
 logger = logging.getLogger(__name__)
 
@@ -55,13 +56,12 @@ class Agent(Protocol):
 def result_of(returned: Any) -> Result:
     """Convert an agent's return value. Raises AgentFailed."""
     result = returned if isinstance(returned, Result) else Result(returned)
-    score = result.score
-    if score is None:
+    if result.score is None:
         return result
-    if not isinstance(score, int | float) or not math.isfinite(score) or not 0.0 <= score <= 1.0:
-        shown = repr(score)[:80]
+    if (found := score(result.score)) is None:
+        shown = repr(result.score)[:80]
         raise AgentFailed(f"the agent returned {shown}: return a number in 0..1, a Result, or None")
-    return Result(float(score), result.reason)
+    return Result(found, result.reason)
 
 
 class AgentStopped(BaseException):

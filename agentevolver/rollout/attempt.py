@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from agentevolver.rollout.session import LiveSession
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.types import Outcome, Step, StopReason, Task, TrainingSample
 from agentevolver.utils.names import system_name
+from agentevolver.utils.numbers import score
 from agentevolver.utils.openings import replace_query
 from context_manager.messages import ContentError
 from context_manager.template import ContextFull, ContextTemplate
@@ -177,12 +177,12 @@ class Attempt(ABC):
             played = Played([*self.unguided, *messages[acted:]], [step for step in self.steps if step.kind == "action"])
             return await self.timed(self.means.graders.grade(self.task, played, self.means.client, self.instance_id))
         sparse = {"sparse": self.means.policy.sparse}
-        score = await self.timed(self.means.client.evaluate(self.instance_id, self.messages, sparse))
-        if not is_score(score):
+        graded = await self.timed(self.means.client.evaluate(self.instance_id, self.messages, sparse))
+        if (found := score(graded)) is None:
             raise EnvServiceError(
-                f"graded {score!r}, expected a number in 0..1", url="/evaluate", instance_id=self.instance_id
+                f"graded {graded!r}, expected a number in 0..1", url="/evaluate", instance_id=self.instance_id
             )
-        return Outcome(score=float(score), success=score >= 1.0)
+        return Outcome(score=found, success=found >= 1.0)
 
     def of_inaction(self, why: str) -> Outcome | None:
         # Without a grade, validation would average only over tasks that fit the prompt.
@@ -294,10 +294,6 @@ class FlowAttempt(Attempt):
 
     def _from_environment(self, message: dict[str, Any]) -> dict[str, Any]:
         return {**message, "content": f"{message['content']} /no_think"} if self.means.policy.no_think else message
-
-
-def is_score(score: Any) -> bool:
-    return isinstance(score, int | float) and math.isfinite(score) and 0.0 <= score <= 1.0
 
 
 NewAttempt = Callable[[RolloutAssignment], Attempt]

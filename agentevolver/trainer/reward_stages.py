@@ -5,7 +5,6 @@ A grader sees one rollout; a stage sees the whole step, without failed rollouts 
 
 from __future__ import annotations
 
-import math
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from agentevolver.trainer.batch import put_scores
 from agentevolver.types import Reward, Trajectory
 from agentevolver.utils import recipes
 from agentevolver.utils.names import load_named
+from agentevolver.utils.numbers import number
 
 if TYPE_CHECKING:
     from transfer_queue import KVBatchMeta
@@ -61,8 +61,7 @@ class RewardStages:
         metrics: dict[str, float] = {}
         for name, stage in self._stages:
             made = stage(graded)
-            _check(name, made.rewards, graded)
-            for one, reward in zip(graded, made.rewards, strict=True):
+            for one, reward in zip(graded, _checked(name, made.rewards, graded), strict=True):
                 one.reward = reward
             metrics |= made.metrics
         metrics |= _means([one.reward for one in graded if one.reward is not None])
@@ -98,12 +97,15 @@ def _means(rewards: Sequence[Reward]) -> dict[str, float]:
     return {"reward/score/mean": sum(reward.score for reward in rewards) / len(rewards), **means}
 
 
-def _check(name: str, rewards: Sequence[Reward], trajectories: Sequence[Trajectory]) -> None:
+def _checked(name: str, rewards: Sequence[Reward], trajectories: Sequence[Trajectory]) -> list[Reward]:
     if len(rewards) != len(trajectories):
         raise RewardStageError(f"stage {name!r} returned {len(rewards)} rewards for {len(trajectories)} rollouts")
+    checked = []
     for one, reward in zip(trajectories, rewards, strict=True):
-        numbers = (reward.score, *reward.parts.values())
-        if not all(isinstance(x, int | float) and math.isfinite(x) for x in numbers):
+        score, parts = number(reward.score), {key: number(value) for key, value in reward.parts.items()}
+        if score is None or None in parts.values():
             raise RewardStageError(
                 f"stage {name!r} returned {reward} for rollout {one.trajectory_id}: expected finite numbers"
             )
+        checked.append(Reward(score, parts))
+    return checked

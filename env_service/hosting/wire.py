@@ -6,10 +6,12 @@ the connection (`WireError`).
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 import orjson
@@ -95,7 +97,12 @@ class WireDecoder:
 
 def pack(data: Any) -> bytes:
     """Serialise to JSON; raise TypeError if a value has no JSON form."""
-    return orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY)
+    try:
+        return orjson.dumps(data, default=methodcaller("tolist"), option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError:
+        # Python's own encoder takes numbers as keys, and half a surrogate pair, which becomes U+FFFD.
+        text = json.dumps(data, default=methodcaller("tolist"), ensure_ascii=False)
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def unpack(payload: bytes) -> Any:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from agentevolver.types import Outcome, Task
+from agentevolver.utils.numbers import score
 from env_service.protocol import Instances
 from task_manager.actions import read_state
 from task_manager.graders.base import Grader, GradingError, Transcript
@@ -25,15 +24,10 @@ class EnvGrader:
             raise GradingError(
                 f"task {task.task_id}: the environment cannot grade a synthetic task: set another grader"
             )
-        score = await client.evaluate(instance_id, list(trajectory.messages), {"sparse": self._sparse})
-        if (
-            isinstance(score, bool)
-            or not isinstance(score, int | float)
-            or not math.isfinite(score)
-            or not 0.0 <= score <= 1.0
-        ):
-            raise GradingError(f"task {task.task_id}: the environment graded {score!r}, expected a number in 0..1")
-        return Outcome(score=float(score), success=score >= 1.0, reason="graded by the environment")
+        graded = await client.evaluate(instance_id, list(trajectory.messages), {"sparse": self._sparse})
+        if isinstance(graded, bool) or (found := score(graded)) is None:
+            raise GradingError(f"task {task.task_id}: the environment graded {graded!r}, expected a number in 0..1")
+        return Outcome(score=found, success=found >= 1.0, reason="graded by the environment")
 
 
 CHECK_KEY = "state_check"

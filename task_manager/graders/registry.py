@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from agentevolver.types import Outcome, Task, Trajectory
 from agentevolver.utils import seeds
 from agentevolver.utils.names import load_named
+from agentevolver.utils.numbers import score
 from env_service.protocol import Instances
 from task_manager.graders.base import Grader, GraderConfigError, GradingError, Transcript
 from task_manager.graders.environment import EnvGrader, StateCheckGrader, StateThenJudge
@@ -81,6 +82,13 @@ class GraderContext:
     run: Any = None
 
 
+def _checked(task: Task, outcome: Outcome) -> Outcome:
+    """Return a grade in Python's numbers. Raises GradingError."""
+    if (found := score(outcome.score)) is None:
+        raise GradingError(f"task {task.task_id}: its grader scored {outcome.score!r}, expected a number in 0..1")
+    return replace(outcome, score=found, success=bool(outcome.success))
+
+
 def make_grader(name: str, context: GraderContext) -> Grader:
     """Make a grader by name, or from `package.module:Class`; raises GraderConfigError."""
     if name in GRADERS:
@@ -135,13 +143,13 @@ class Graders:
 
     async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
         """Return the outcome; raises GradingError, GraderConfigError, and what the client raises."""
-        outcome = await self._grader(task.evaluator).grade(task, trajectory, client, instance_id)
+        outcome = _checked(task, await self._grader(task.evaluator).grade(task, trajectory, client, instance_id))
         settings = self._context.settings
         second = settings.compare_with
         if second is None or second == task.evaluator or self._chance() >= settings.compare_share:
             return outcome
         try:
-            other = await self._grader(second).grade(task, trajectory, client, instance_id)
+            other = _checked(task, await self._grader(second).grade(task, trajectory, client, instance_id))
         except GradingError as error:
             # The second grade is only a measurement.
             logger.info("grader %s could not be compared: %s", second, error)

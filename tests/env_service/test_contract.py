@@ -40,7 +40,7 @@ def test_a_wrong_init_state_is_named(value: Any, message: str) -> None:
     ("change", "message"),
     [
         ({"reward": float("nan")}, "finite"),
-        ({"reward": True}, "a number"),
+        ({"reward": True}, "a finite number"),
         ({"state": "text"}, "a list of messages"),
         ({"info": {"refused": 1}}, "`info.refused`"),
         ({"info": {"finished": True}, "is_terminated": False}, "together with `is_terminated`"),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from env_service.hosting import wire
 from env_service.hosting.wire import HEADER, MAX_FRAME_BYTES, Frame, FrameKind, WireDecoder, WireError, encode, unpack
 
 FRAMES = st.lists(
@@ -37,3 +38,18 @@ def test_an_unknown_kind_and_broken_json_are_wire_errors() -> None:
         list(WireDecoder().feed(HEADER.pack(0, 1, 99)))
     with pytest.raises(WireError, match="not JSON"):
         unpack(b"{")
+
+
+@pytest.mark.parametrize(
+    ("value", "seen"),
+    [
+        ("a\ud83db", "a\ufffdb"),
+        ("\udcff", "\ufffd"),
+        ("\ud83d\ude00", "\N{GRINNING FACE}"),
+        ({"\ud83d": ["\ude00"]}, {"\ufffd": ["\ufffd"]}),
+        ({1: {2.5: None}}, {"1": {"2.5": None}}),
+        ({"n": 2**70}, {"n": float(2**70)}),
+    ],
+)
+def test_what_json_does_not_hold_travels_in_its_nearest_form(value: object, seen: object) -> None:
+    assert unpack(wire.pack(value)) == seen

@@ -20,11 +20,10 @@ from agentevolver.config.schema import Settings
 from agentevolver.recipes.agent0.overlays import PROPOSING
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
 from agentevolver.recipes.agent0.types import Play
-from agentevolver.rollout.attempt import is_score
 from agentevolver.rollout.rollout import Rollout, RolloutRunner
 from agentevolver.trainer.job.frozen_engine import FrozenEngine, sampling_of
 from agentevolver.types import Outcome, Task
-from agentevolver.utils import seeds
+from agentevolver.utils import numbers, seeds
 from env_service.client import EnvServiceError
 from env_service.protocol import Instances
 from task_manager.graders.base import Transcript
@@ -53,10 +52,10 @@ class StateGrader:
     async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
         """Return the environment's grade, with the facts `answer`, `calls` and `state`. If the environment does not
         count calls, every action is one. Raises EnvServiceError."""
-        score = await client.evaluate(instance_id, list(trajectory.messages), {"sparse": self._sparse})
-        if not is_score(score):
+        graded = await client.evaluate(instance_id, list(trajectory.messages), {"sparse": self._sparse})
+        if (score := numbers.score(graded)) is None:
             raise EnvServiceError(
-                f"graded {score!r}, expected a number in 0..1", url="/evaluate", instance_id=instance_id
+                f"graded {graded!r}, expected a number in 0..1", url="/evaluate", instance_id=instance_id
             )
         state = await client.get_tools_info(instance_id, params={"what": "state"})
         facts = state.get("facts") if isinstance(state, Mapping) else None
@@ -68,7 +67,7 @@ class StateGrader:
             )
         answer, calls = state.get("answer"), int(facts.get("calls", len(trajectory.steps)))
         found = {"answer": None if answer is None else str(answer), "calls": calls, "state": dict(facts)}
-        return Outcome(float(score), score >= 1.0, facts=found)
+        return Outcome(score, score >= 1.0, facts=found)
 
 
 class FrozenPlayer:

@@ -11,11 +11,11 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentevolver.utils.files import COMPRESSED, append_jsonl, compress, parse, whole, write_json
+from agentevolver.utils.numbers import number
 
 if TYPE_CHECKING:
     from agentevolver.config.training import RetentionSettings
@@ -41,17 +41,6 @@ class Logger(Protocol):
     def finish(self, exit_code: int = ...) -> None: ...
 
 
-def plain_number(value: Any) -> float | int | None:
-    """Return a metric as a Python number, or None if it is not a finite number."""
-    item = getattr(value, "item", None)
-    number = item() if callable(item) and getattr(value, "size", 1) in (1, ()) else value
-    if isinstance(number, bool):
-        return int(number)
-    if not isinstance(number, Number) or isinstance(number, complex) or not math.isfinite(number):  # type: ignore[arg-type]
-        return None
-    return number  # type: ignore[return-value]
-
-
 class RunLog:
     """Writes a step's metrics to metrics.jsonl, then to verl's loggers, then calls `told`."""
 
@@ -61,7 +50,7 @@ class RunLog:
         self._told = told
 
     def log(self, data: dict[str, Any], step: int) -> None:
-        numbers = {key: number for key, value in data.items() if (number := plain_number(value)) is not None}
+        numbers = {key: found for key, value in data.items() if (found := number(value)) is not None}
         record = {"step": step, "time": round(time.time(), 3), **numbers}
         append_jsonl(self._path, record)
         self._backend.log(data=numbers, step=step)

@@ -1,4 +1,4 @@
-"""Log-probs of labels in chunks of rows, in float32, without flash-attn's kernel."""
+"""Log-probs of labels in chunks of rows, in float32, without flash-attn's kernel; of ids that vLLM samples alone."""
 
 from __future__ import annotations
 
@@ -7,10 +7,37 @@ from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
+from verl.workers.rollout.utils import get_vision_placeholder_token_ids
+
+from agentevolver.utils.errors import ConfigError
 
 # Extra memory of both passes is a fixed multiple of this.
 CHUNK_ELEMENTS = 2**26
 """Logits that are widened to float32 at once: 256 MiB."""
+
+# Probability 0 in every precision. -inf would give an entropy of 0 * -inf = NaN.
+MASKED_LOGIT = -1e4
+
+
+def mask_unsampled(module: torch.nn.Module, model: Any) -> None:
+    """Mask the logits of token ids that verl masks in vLLM (`monkey_patch_model`): rows of the embedding beyond the
+    tokenizer, and placeholders of images. `model` is verl's `HFModelConfig`. Raises ConfigError for fused kernels."""
+    rows = model.hf_config.get_text_config().vocab_size
+    masked = [*range(len(model.tokenizer), rows), *get_vision_placeholder_token_ids(model.processor)]
+    if masked and model.use_fused_kernels:
+        raise ConfigError(
+            f"actor_rollout_ref.model.use_fused_kernels=true: vLLM never samples {len(masked)} of this model's {rows} "
+            "token ids, and fused kernels cannot mask them in the trainer: set it to false"
+        )
+    ids = torch.tensor(masked)
+
+    def mask(_module: torch.nn.Module, _inputs: Any, output: Any) -> None:
+        # In place, to save memory. The gradient needs nothing: it is 0 where the probability is.
+        with torch.no_grad():
+            output.logits.index_fill_(-1, ids.to(output.logits.device), MASKED_LOGIT)
+
+    if masked:
+        module.register_forward_hook(mask)
 
 
 def log_probs(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -15,6 +15,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from agentevolver.trainer.checkpoints import EXTRA, MODEL, OPTIMIZER, check_ranks, layout_of, shard
 from agentevolver.trainer.shards import joined, read_shards
+from agentevolver.trainer.verl_plugin.log_probs import mask_unsampled
 from agentevolver.trainer.verl_plugin.rotary import restore_rotary
 
 
@@ -106,7 +107,7 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
 
 
 class ReshardingEngine(FSDPEngineWithLMHead):
-    """verl's engine with the checkpoint manager above and rotary frequencies in float32."""
+    """verl's engine with the checkpoint manager above, rotary frequencies in float32, and vLLM's mask of logits."""
 
     checkpoint_manager: Any
 
@@ -114,6 +115,11 @@ class ReshardingEngine(FSDPEngineWithLMHead):
         module: torch.nn.Module = super()._build_module()
         restore_rotary(module)
         return module
+
+    def _build_model_optimizer(self) -> None:
+        super()._build_model_optimizer()
+        # On the outermost module: PEFT's adapters call the inner one without its hooks.
+        mask_unsampled(self.module, self.model_config)
 
     def initialize(self) -> None:
         super().initialize()

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from agentevolver.utils.web.access import is_local
 from env_service.environments.mcp_tools.calls import final_answer
 from env_service.environments.mcp_tools.servers import ToolResult
-from env_service.environments.mcp_tools.tasks import Exact, JsonPath, Judge, McpTask, PathError, Regex, find
+from env_service.environments.mcp_tools.tasks import Exact, JsonPath, Judge, McpTask, PathError, Regex, find, plain
 
 _TRIES = 3
 _TIMEOUT_S = 20.0
@@ -152,10 +152,6 @@ def state_of(record: Record, files: Sequence[str]) -> tuple[dict[str, Any], bool
     return facts, exact
 
 
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split()).strip(" .`\"'")
-
-
 def _state(record: Record, file: str) -> Any:
     path = (record.folder / file).resolve()
     if not path.is_relative_to(record.folder.resolve()) or path.stat().st_size > _LARGEST_STATE:
@@ -195,7 +191,7 @@ def _holds(check: Exact | Regex | JsonPath | Judge, task: McpTask, record: Recor
     answer = final_answer(record.final_text or "")
     if isinstance(check, Exact):
         wanted = [check.answer] if isinstance(check.answer, str) else check.answer
-        return _plain(answer) in map(_plain, wanted)
+        return plain(answer) in map(plain, wanted)
     if isinstance(check, Regex):
         return re.search(check.pattern, answer[:_LONGEST_MATCHED]) is not None
     assert judge is not None, "tasks with a judge are refused at load where there is none"

@@ -311,8 +311,10 @@ def _named(links: Mapping[str, _Link]) -> dict[str, McpTool]:
 
 def _result(result: CallToolResult) -> ToolResult:
     parts = [item.text if isinstance(item, TextContent) else f"({item.type} left out)" for item in result.content]
-    text = "\n".join(parts)
     data = result.structured_content
+    if data is not None and not any(isinstance(item, TextContent) for item in result.content):
+        parts.append(json.dumps(data))
+    text = "\n".join(parts)
     if data is None:
         with contextlib.suppress(ValueError, RecursionError):
             data = json.loads(text)

@@ -7,7 +7,9 @@ TaskFileError naming file and line.
 
 from __future__ import annotations
 
+import json
 import re
+from codecs import BOM_UTF8
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -74,6 +76,22 @@ def _valid_path(path: str) -> str:
     return path
 
 
+def plain(text: str) -> str:
+    """Return the text as `exact` compares it."""
+    return " ".join(text.casefold().split()).strip(" .`\"'")
+
+
+def _comparable(answer: str | list[str]) -> str | list[str]:
+    if not answer or not all(map(plain, [answer] if isinstance(answer, str) else answer)):
+        raise ValueError(f"{answer!r} has nothing to compare with")
+    return answer
+
+
+def _without_nan(value: Any) -> Any:
+    json.dumps(value, allow_nan=False)
+    return value
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -82,7 +100,7 @@ class Exact(_Strict):
     """The final answer equals the text, or one of the texts."""
 
     type: Literal["exact"]
-    answer: str | list[str]
+    answer: Annotated[str | list[str], AfterValidator(_comparable)]
 
 
 class Regex(_Strict):
@@ -97,7 +115,7 @@ class JsonPath(_Strict):
 
     type: Literal["json_path"]
     path: Annotated[str, AfterValidator(_valid_path)] = "$"
-    equals: Any = None
+    equals: Annotated[Any, AfterValidator(_without_nan)] = None
     file: Annotated[str, AfterValidator(inner_file)] | None = None
     tool: str | None = None
 
@@ -137,7 +155,8 @@ class McpTask(_Strict):
 
 def _read(path: Path, *, judge: bool) -> list[McpTask]:
     tasks = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    # Bytes: `str.splitlines` also breaks at characters that JSON allows in texts, such as U+2028.
+    for number, line in enumerate(path.read_bytes().removeprefix(BOM_UTF8).splitlines(), 1):
         if not line.strip():
             continue
         try:

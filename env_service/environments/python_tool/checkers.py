@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 import secrets
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
 from env_service.environments.python_tool.sandbox.host import Sandbox, SandboxLimits
 from env_service.environments.python_tool.settings import GRADER_PACKAGES, metadata_of, paths_of
-from env_service.environments.python_tool.tasks import PythonTask
 
 RELATIVE_TOLERANCE = Fraction(1, 10**6)
 LONGEST_ANSWER = 2000
@@ -28,7 +28,22 @@ _SHORT_FRACTION = re.compile(r"\\[dt]?frac(\d)(\d)")
 _NAMED = re.compile(r"[A-Za-z]\w*\s*=\s*(.+)", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(\D|$))")
+_CURRENCY = re.compile(r"\\?[$€£¥]\s*")
 _TEXT = re.compile(r"\\(?:text|mathrm|mathbf|textbf)\{([^{}]*)\}")
+
+
+@dataclass(frozen=True)
+class PythonTask:
+    """One question with its answer; `tolerance` is an absolute one for numeric answers."""
+
+    id: str
+    question: str
+    answer: str
+    checker: str
+    split: str = "train"
+    tolerance: float | None = None
+    family: str = ""
+    level: int = 0
 
 
 def _unwrapped(text: str) -> str:
@@ -54,6 +69,7 @@ def parse_number(text: str) -> Fraction | None:
     text = _unwrapped(text)
     if named := _NAMED.fullmatch(text):
         text = named[1]
+    text = _CURRENCY.sub("", text.replace("{,}", ","))
     text = _SHORT_FRACTION.sub(r"\1/\2", _FRACTION.sub(r"\1/\2", text))
     text = _THOUSANDS.sub("", text)
     per_cent = text.endswith("%")
@@ -88,14 +104,13 @@ def same_text(reference: str, answer: str) -> bool:
     return comparable(reference) == comparable(answer)
 
 
-def _is_one_expression(answer: str) -> bool:
-    """Whether braces are balanced and no box is inside, so that several candidates cannot be graded as one."""
+def _is_balanced(text: str) -> bool:
     depth = 0
-    for brace in re.findall(r"(?<!\\)[{}]", answer):
+    for brace in re.findall(r"(?<!\\)[{}]", text):
         depth += 1 if brace == "{" else -1
         if depth < 0:
             return False
-    return depth == 0 and "\\boxed" not in answer
+    return depth == 0
 
 
 def same_expression(reference: str, answer: str) -> bool:
@@ -103,7 +118,8 @@ def same_expression(reference: str, answer: str) -> bool:
 
     Raises ValueError if the reference is unreadable.
     """
-    if not _is_one_expression(answer):
+    # Text that leaves its box is refused: several candidates must not be graded as one.
+    if not _is_balanced(answer) or "\\boxed" in answer:
         return False
     nonce = secrets.token_hex(8)
     source = _GRADER.read_text(encoding="utf-8") + f"\nprint({nonce!r}, verdict({reference!r}, {answer!r}))\n"
@@ -115,6 +131,16 @@ def same_expression(reference: str, answer: str) -> bool:
     if f"{nonce} unreadable" in result.output:
         raise ValueError(f"math-verify cannot read the reference answer {reference!r}")
     return f"{nonce} True" in result.output
+
+
+def check_reference(task: PythonTask) -> None:
+    """Raise ValueError if the task's reference answer cannot be compared."""
+    if len(task.answer) > LONGEST_ANSWER:
+        raise ValueError(f"`answer` has {len(task.answer)} characters, more than the {LONGEST_ANSWER} of a reply")
+    if task.checker == "numeric":
+        same_number(task.answer, task.answer, task.tolerance)
+    elif not comparable(task.answer) or (task.checker == "math-verify" and not _is_balanced(task.answer)):
+        raise ValueError(f"the reference answer {task.answer!r} is empty, or its braces do not match")
 
 
 def is_correct(task: PythonTask, answer: str) -> bool:

@@ -20,11 +20,11 @@ from env_service.environments.python_tool.actions import (
     parse,
     parse_native,
 )
-from env_service.environments.python_tool.checkers import is_correct
+from env_service.environments.python_tool.checkers import PythonTask, is_correct
 from env_service.environments.python_tool.proposed import proposed_task
 from env_service.environments.python_tool.sandbox.host import MAX_CODE_BYTES, RunResult, Sandbox
 from env_service.environments.python_tool.settings import PythonSettings, read_settings
-from env_service.environments.python_tool.tasks import SPLITS, PythonTask, load_tasks
+from env_service.environments.python_tool.tasks import SPLITS, load_tasks
 from env_service.parameters import read_flags
 from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_calls
 

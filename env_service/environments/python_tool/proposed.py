@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from env_service.environments.python_tool.checkers import parse_number
-from env_service.environments.python_tool.tasks import CHECKERS, PythonTask, demand_grader
+from env_service.environments.python_tool.checkers import PythonTask, parse_number
+from env_service.environments.python_tool.tasks import CHECKERS, demand_grader
 from env_service.problem import read_problem
 
 

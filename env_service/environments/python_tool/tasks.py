@@ -7,11 +7,13 @@ line raises TaskFileError naming file and line.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import lru_cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
+from env_service.environments.python_tool.checkers import PythonTask, check_reference
 from env_service.environments.python_tool.settings import GRADER_PACKAGES, is_installed
 
 SPLITS = ("train", "dev", "test")
@@ -21,20 +23,6 @@ _SHIPPED = Path(__file__).with_name("tasks")
 
 class PythonTaskFileError(RuntimeError):
     """A task file on the server is wrong."""
-
-
-@dataclass(frozen=True)
-class PythonTask:
-    """One question with its answer; `tolerance` is an absolute one for numeric answers."""
-
-    id: str
-    question: str
-    answer: str
-    checker: str
-    split: str = "train"
-    tolerance: float | None = None
-    family: str = ""
-    level: int = 0
 
 
 def _checked(record: Any, default_split: str) -> PythonTask:
@@ -55,11 +43,12 @@ def _checked(record: Any, default_split: str) -> PythonTask:
     if task.split not in SPLITS:
         raise ValueError(f"split {task.split!r} is not one of {', '.join(SPLITS)}")
     if task.tolerance is not None and (
-        not isinstance(task.tolerance, int | float) or task.tolerance < 0 or task.checker != "numeric"
+        not isinstance(task.tolerance, int | float) or not 0 <= task.tolerance < inf or task.checker != "numeric"
     ):
         raise ValueError("`tolerance` must be a number of at least 0 and belongs to the numeric checker")
     if task.checker == "math-verify":
         demand_grader()
+    check_reference(task)
     return task
 
 
@@ -72,12 +61,13 @@ def demand_grader() -> None:
 def _read(path: Path) -> list[PythonTask]:
     default_split = path.stem if path.stem in SPLITS else "train"
     tasks = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    # Bytes: `str.splitlines` also breaks at characters that JSON allows in texts, such as U+2028.
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if not line.strip():
             continue
         try:
             tasks.append(_checked(json.loads(line), default_split))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise PythonTaskFileError(f"{path}, line {number}: {error}") from error
     return tasks
 

@@ -97,6 +97,8 @@ def test_an_ablation_may_switch_off_what_reads_the_experiments_keys(tmp_path):
         (f"{ACTOR}.optim.lr=.nan", "write a number, found nan"),
         (f"{ACTOR}.clip_ratio_high=-3", "write a number 0 or more, found -3"),
         (f"{ROLLOUT}.gpu_memory_utilization=60", "write a number above 0 and at most 1, found 60"),
+        (f"{ROLLOUT}.top_p=0.9", "write a number of 1 .*found 0.9"),
+        (f"{ROLLOUT}.top_k=20", "write a number of -1 .*found 20"),
     ],
 )
 def test_a_value_that_verl_could_not_use_is_one_line_that_says_what_is_wanted(override, message):

@@ -7,8 +7,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from agentevolver.config.load import compose_defaults
-from agentevolver.config.model import DecoderSize
-from agentevolver.launcher.memory import GIB, demand
+from agentevolver.config.model import DecoderSize, ram_bytes
+from agentevolver.launcher.memory import BUCKET, GIB, check_host, demand
+from agentevolver.utils.errors import LaunchError
 
 HALF = DecoderSize(896, 4864, 24, 14, 2, 151_936, tied=True)
 ONE_AND_A_HALF = DecoderSize(1536, 8960, 28, 12, 2, 151_936, tied=True)
@@ -98,3 +99,51 @@ def test_what_cannot_fit_is_refused_and_what_fits_is_not(model, overrides, gpus,
         assert problem is None
     else:
         assert problem is not None and re.search(says, problem), problem
+
+
+CPU = ("trainer.device=cpu", f"{BUCKET}=4096", "actor_rollout_ref.rollout.dtype=float32")
+CONTENTS = "actor_rollout_ref.actor.checkpoint.save_contents"
+
+
+@pytest.mark.parametrize(
+    ("model", "overrides", "room", "told"),
+    [
+        (HALF, [], {}, "3 of 5.5 GiB, 100.0 GiB are free"),
+        (HALF, ["trainer.save_freq=-1"], {"disk": 0}, None),
+        (HALF, ["trainer.total_training_steps=4"], {}, "2 of 5.5 GiB"),
+        (HALF, ["trainer.max_actor_ckpt_to_keep=null", "trainer.total_training_steps=20"], {}, "10 of 5.5 GiB"),
+        (HALF, ["trainer.max_actor_ckpt_to_keep=null", "trainer.total_training_steps=200"], {}, r"take 552\.\d GiB"),
+        (HALF, [f"{CONTENTS}=[model,hf_model]"], {}, "3 of 3.7 GiB"),
+        (HALF, [f"{CONTENTS}=[]"], {"disk": 0}, None),
+        (HALF, ["actor_rollout_ref.model.lora_rank=32"], {}, "3 of 0.2 GiB"),
+        (HALF, ["actor_rollout_ref.actor.fsdp_config.model_dtype=bf16"], {}, "3 of 2.8 GiB"),
+        (HALF, [], {"disk": 12}, r"take 16\.6 GiB, and 12\.0 are free"),
+        (HALF, [], {"disk": 12, "saved": 2}, "3 of 5.5 GiB"),
+        (HALF, [], {"disk": 5, "saved": 9}, r"take 5\.5 GiB, and 5\.0 are free"),
+        (SEVEN, [], {}, r"take 255\.\d GiB"),
+        (HALF, CPU, {"memory": 10}, "3 of 5.5 GiB"),
+        (HALF, CPU, {"memory": 9}, r"take 9\.2 GiB of this machine's 9\.0"),
+        (SEVEN, [*CPU, "actor_rollout_ref.model.lora_rank=8"], {"memory": 60}, "3 of 0.2 GiB"),
+        (HALF, [*CPU, f"{BUCKET}=519"], {"memory": 10}, r"=519, and the model's largest tensor takes 0\.5 GiB"),
+        (HALF, [f"{BUCKET}=519"], {"memory": 10}, "3 of 5.5 GiB"),
+    ],
+)
+def test_what_a_machine_cannot_hold_is_refused_before_a_start(model, overrides, room, told):
+    sizes = {"memory": 100 * GIB, "disk": 100 * GIB, "saved": 0}
+    sizes |= {name: value if name == "saved" else value * GIB for name, value in room.items()}
+    saving = ("default_local_dir=there", "save_freq=2", "max_actor_ckpt_to_keep=3")
+    asked = config(*(f"trainer.{item}" for item in saving), *overrides)
+    if told is None or told[0].isdecimal():
+        lines = check_host(asked, model, **sizes)
+        assert told in lines[0] if told else lines == []
+    else:
+        with pytest.raises(LaunchError, match=told):
+            check_host(asked, model, **sizes)
+
+
+@pytest.mark.parametrize("file", ["memory.max", "memory/memory.limit_in_bytes"])
+@pytest.mark.parametrize("text", ["1048576\n", "max\n", "9223372036854771712\n", ""])
+def test_the_memory_is_the_containers_if_that_is_less(tmp_path, file, text):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(text)
+    assert ram_bytes(tmp_path) == (1 << 20 if text == "1048576\n" else ram_bytes(tmp_path / "none"))

@@ -103,6 +103,10 @@ def test_an_unknown_placeholder_is_refused(text: str, message: str) -> None:
         ({"checks": [{"type": "json_path", "path": "$", "equals": 1}]}, "either `file` or `tool`"),
         ({"checks": [{"type": "json_path", "path": "$", "equals": 1, "file": "../x"}]}, "instance's folder"),
         ({"checks": [{"type": "json_path", "path": "$", "equals": 1, "file": "/etc/passwd"}]}, "instance's folder"),
+        ({"checks": [{"type": "exact", "answer": []}]}, "nothing to compare"),
+        ({"checks": [{"type": "exact", "answer": ""}]}, "nothing to compare"),
+        ({"checks": [{"type": "exact", "answer": ["blue", " ... "]}]}, "nothing to compare"),
+        ({"checks": [{"type": "json_path", "path": "$", "file": "f", "equals": [float("nan")]}]}, "not JSON compliant"),
         ({"split": "val"}, "split"),
         ({"quesiton": "x"}, "quesiton"),
         ({"setup": [{"tol": "x"}]}, "setup"),
@@ -114,6 +118,21 @@ def test_a_wrong_task_is_named_by_file_line_and_place(tmp_path: Path, change: di
     with pytest.raises(McpTaskFileError, match=message) as caught:
         load_tasks((path,), judge=True)
     assert "tasks.jsonl, line 3" in str(caught.value)
+
+
+@pytest.mark.parametrize("encode", [lambda line: "\ufeff" + line, lambda line: line.replace("\n", "\r\n")])
+@pytest.mark.parametrize("sign", "\u2028\u2029\u0085")
+def test_signs_that_end_a_line_elsewhere_and_a_mark_at_the_start_are_read(
+    tmp_path: Path, encode: Callable[[str], str], sign: str
+) -> None:
+    path = tmp_path / "tasks.jsonl"
+    lines = json.dumps({**TASK, "question": f"one{sign}two"}, ensure_ascii=False) + "\n\n"
+    path.write_bytes(encode(lines).encode())
+    (task,) = load_tasks((path,), judge=False).values()
+    assert task.question == f"one{sign}two"
+    path.write_bytes(lines.replace(sign, "é").encode("latin-1"))
+    with pytest.raises(McpTaskFileError, match=r"tasks\.jsonl, line 1"):
+        load_tasks((path,), judge=False)
 
 
 def test_an_id_that_occurs_twice_and_a_missing_file_are_refused(tmp_path: Path) -> None:

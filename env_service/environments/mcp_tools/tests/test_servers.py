@@ -18,7 +18,7 @@ import pytest
 from local_hosts import started_here
 
 from env_service.environments.mcp_tools.env import McpEnv
-from env_service.environments.mcp_tools.servers import ServerError, Servers
+from env_service.environments.mcp_tools.servers import ServerError, Servers, _result
 from tests.free_ports import free_port
 
 from .solutions import SOLUTIONS, calling, said
@@ -312,3 +312,19 @@ def test_a_caller_is_never_left_waiting_by_a_loop_that_failed() -> None:
     with pytest.raises(ServerError, match="'bad' did not start: RuntimeError: no transport"):
         servers.wait_started()
     servers.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "data", "text"),
+    [
+        ([], {"n": 1}, '{"n": 1}'),
+        ([{"type": "image", "data": "", "mimeType": "image/png"}], {"n": 1}, '(image left out)\n{"n": 1}'),
+        ([{"type": "text", "text": "one"}], {"n": 1}, "one"),
+        ([{"type": "image", "data": "", "mimeType": "image/png"}], None, "(image left out)"),
+    ],
+)
+def test_what_a_tool_says_in_its_data_alone_is_told(content: list[Any], data: Any, text: str) -> None:
+    from mcp.types import CallToolResult
+
+    told = _result(CallToolResult.model_validate({"content": content, "structuredContent": data}))
+    assert (told.text, told.data) == (text, data)

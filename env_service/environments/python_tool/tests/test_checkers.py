@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from env_service.environments.python_tool.checkers import (
+    PythonTask,
     is_correct,
     parse_number,
     same_expression,
@@ -18,7 +19,6 @@ from env_service.environments.python_tool.checkers import (
 )
 from env_service.environments.python_tool.problems.problem import as_text
 from env_service.environments.python_tool.settings import GRADER_PACKAGES, is_installed
-from env_service.environments.python_tool.tasks import PythonTask
 
 needs_math_verify = pytest.mark.skipif(
     not all(map(is_installed, GRADER_PACKAGES)), reason="needs math-verify[antlr4_9_3]"
@@ -39,6 +39,7 @@ needs_math_verify = pytest.mark.skipif(
         ("-\\dfrac{3}{4}", Fraction(-3, 4)),
         ("\\frac34", Fraction(3, 4)),
         ("1,234,567", Fraction(1234567)),
+        *((text, Fraction(-1234)) for text in ("-$1,234.00", "\\$-1,234", "- € 1234", "-1{,}234", "$-\\$1,234$")),
         ("12\\%", Fraction(3, 25)),
         ("x = 5", Fraction(5)),
         ("\N{MINUS SIGN}5", Fraction(-5)),

@@ -53,9 +53,8 @@ def test_every_answer_is_found_another_way_by_a_program_in_the_sandbox() -> None
 
 
 def _write(path: Path, *records: Any) -> tuple[str]:
-    path.write_text(
-        "\n".join(record if isinstance(record, str) else json.dumps(record) for record in records), encoding="utf-8"
-    )
+    texts = [record if isinstance(record, str | bytes) else json.dumps(record) for record in records]
+    path.write_bytes(b"\n".join(text if isinstance(text, bytes) else text.encode() for text in texts))
     return (str(path),)
 
 
@@ -79,6 +78,32 @@ def test_further_files_are_added_and_named_by_their_split(tmp_path: Path) -> Non
         ({**GOOD, "split": "val"}, "split 'val'"),
         ({**GOOD, "tolerance": -1}, "tolerance"),
         ({**GOOD, "checker": "exact", "tolerance": 1}, "tolerance"),
+        ({**GOOD, "tolerance": float("nan")}, "tolerance"),
+        ({**GOOD, "tolerance": float("inf")}, "tolerance"),
+        *(
+            ({**GOOD, "answer": answer}, "reference answer .* is not a number")
+            for answer in (
+                "He has 2 #### 2",
+                "nan",
+                "inf",
+                "two",
+                "1/0",
+                "3 apples",
+                "x",
+                "1e999",
+                "9" * 401,
+                "[2]",
+                " ",
+            )
+        ),
+        *(
+            ({**GOOD, "checker": "exact", "answer": answer}, "is empty")
+            for answer in (" ", ".", "$$", "\\text{}", "''")
+        ),
+        *(({**GOOD, "checker": "math-verify", "answer": a}, "braces") for a in ("}{", "\\frac{1}{2", "x}", "$ $")),
+        ({**GOOD, "checker": "exact", "answer": "a" * 2001}, "2001 characters"),
+        ("[" * 100_000, "line 2"),
+        (json.dumps({**GOOD, "question": "é"}, ensure_ascii=False).encode("latin-1"), "line 2"),
     ],
 )
 def test_a_wrong_line_is_named_with_its_file(tmp_path: Path, record: Any, message: str) -> None:
@@ -86,6 +111,16 @@ def test_a_wrong_line_is_named_with_its_file(tmp_path: Path, record: Any, messag
     with pytest.raises(PythonTaskFileError, match=message) as caught:
         load_tasks(files)
     assert "wrong.jsonl, line 2" in str(caught.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\u0085", "\N{GRINNING FACE}"])
+def test_signs_that_end_a_line_elsewhere_and_a_mark_at_the_start_are_read(
+    tmp_path: Path, encoding: str, sign: str
+) -> None:
+    path, record = tmp_path / "own.jsonl", {**GOOD, "question": f"a{sign}b"}
+    path.write_bytes((json.dumps(record, ensure_ascii=False) + "\r\n\r\n").encode(encoding))
+    assert load_tasks((str(path),))["mine"].question == f"a{sign}b"
 
 
 def test_an_id_that_occurs_twice_and_a_missing_file_are_refused(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 from tensordict import TensorDict
@@ -7,6 +9,8 @@ from verl.utils import torch_functional
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from agentevolver.trainer.verl_plugin import log_probs, varlen_attention
+from agentevolver.trainer.verl_plugin.resharding import ReshardingEngine
+from agentevolver.utils.errors import ConfigError
 from tests.agentevolver.trainer.verl_plugin.verls_own import verls_own
 
 LENGTHS = [7, 1, 12, 4]
@@ -20,7 +24,7 @@ class Whole:
     entropy_from_logits_with_chunking = False
 
 
-def engine(attention, sliding_window=None):
+def engine(attention, sliding_window=None, words=WORDS):
     torch.manual_seed(0)
     sizes = {
         "hidden_size": 32,
@@ -34,7 +38,7 @@ def engine(attention, sliding_window=None):
     )
     made = object.__new__(FSDPEngineWithLMHead)
     made.module = AutoModelForCausalLM.from_config(
-        Qwen2Config(vocab_size=WORDS, **sizes, **window), attn_implementation=attention
+        Qwen2Config(vocab_size=words, **sizes, **window), attn_implementation=attention
     )
     made.engine_config, made.use_ulysses_sp, made.pad_to_length = Whole(), False, False
     made.compute_entropy_from_logits = torch_functional.entropy_from_logits
@@ -89,3 +93,55 @@ def test_packed_rows_give_what_padded_rows_give(monkeypatch, case, sliding_windo
         (values[kept].sum() + 0.1 * entropy[kept].sum()).backward()
     for a, b in zip(ours.module.parameters(), verls.module.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-4)
+
+
+def verls_model(words, *, placeholders=(), fused=False):
+    """verl's description of a model whose tokenizer has WORDS tokens."""
+    names = dict(zip(("image_token_id", "video_token_id"), placeholders, strict=False))
+    return SimpleNamespace(
+        tokenizer=range(WORDS),
+        processor=SimpleNamespace(**names) if names else None,
+        hf_config=Qwen2Config(vocab_size=words),
+        use_fused_kernels=fused,
+    )
+
+
+@pytest.mark.parametrize("rows", [WORDS, WORDS + 1, WORDS + 14, 2 * WORDS, 5 * WORDS])
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("packed", [True, False])
+def test_rows_beyond_the_tokenizer_have_no_probability(monkeypatch, rows, temperature, dtype, packed):
+    exact, padded = engine("sdpa"), engine("sdpa", words=rows)
+    with torch.no_grad():
+        for one, other in zip(padded.module.parameters(), exact.module.parameters(), strict=True):
+            one[: len(other)] = other
+    for made in (exact, padded):
+        made.module.to(dtype)
+    built = ReshardingEngine.__new__(ReshardingEngine)
+    built.module, built.model_config = padded.module, verls_model(rows)
+    monkeypatch.setattr(FSDPEngineWithLMHead, "_build_model_optimizer", lambda self: None)
+    built._build_model_optimizer()
+    found, wanted = (log_probs_of(made, packed=packed, temperature=temperature) for made in (padded, exact))
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+    for values, entropy in (found, wanted):
+        (values.sum() + 0.1 * entropy.sum()).backward()
+    for a, b in zip(padded.module.parameters(), exact.module.parameters(), strict=True):
+        torch.testing.assert_close(a.grad[: len(b)], b.grad, atol=1e-5, rtol=1e-3)
+        assert not a.grad[len(b) :].any()
+
+
+def test_placeholders_of_images_are_masked_and_fused_kernels_are_refused_only_where_something_is(monkeypatch):
+    monkeypatch.setattr(FSDPEngineWithLMHead, "_build_model_optimizer", lambda self: None)
+    made = ReshardingEngine.__new__(ReshardingEngine)
+    made.module, made.model_config = engine("sdpa").module, verls_model(WORDS, placeholders=(3, 7))
+    made._build_model_optimizer()
+    chances = made.module(torch.tensor([[1, 2]])).logits.softmax(-1)
+    assert not chances[..., [3, 7]].any() and (chances[..., [2, 4]] > 0).all()
+    for model, refused in ((verls_model(WORDS, fused=True), False), (verls_model(WORDS + 1, fused=True), True)):
+        made.model_config = model
+        if refused:
+            with pytest.raises(ConfigError, match="1 of this model's 51 token ids"):
+                made._build_model_optimizer()
+        else:
+            made._build_model_optimizer()

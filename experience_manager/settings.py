@@ -159,8 +159,7 @@ class ScoutSettings(_Section):
         None, description="split whose tasks are rolled out unguided to fill the pool; null: none"
     )
     filter: dict[str, Any] = Field(
-        default_factory=dict,
-        description="parameters for listing that split; validated tasks are left out",
+        default_factory=dict, description="parameters for listing that split; validated tasks are left out"
     )
 
 

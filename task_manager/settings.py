@@ -51,9 +51,7 @@ class StrategySettings(_Section):
     """How an exploration goes (`task_manager.strategy_args`)."""
 
     breadth_steps: int | None = Field(
-        None,
-        ge=0,
-        description="breadth phase: steps in which the explorer sees all earlier ones and tries many things",
+        None, ge=0, description="breadth phase: steps in which the explorer sees all earlier ones and tries many things"
     )
     depth_steps: int | None = Field(
         None, ge=0, description="depth phase: steps in which it sees only the last observations"
@@ -139,9 +137,7 @@ class MixtureSettings(_Section):
     shuffle: bool = Field(True, description="random order; false: originals first, each kind in file order")
     seed: int = Field(42, description="seed of the draws; every epoch is drawn anew")
     synthetic_advantage_scale: float = Field(
-        0.5,
-        ge=0,
-        description="factor on the advantages of synthetic tasks if both kinds are trained on (paper, 7.1.3)",
+        0.5, ge=0, description="factor on the advantages of synthetic tasks if both kinds are trained on (paper, 7.1.3)"
     )
 
     @property
@@ -165,8 +161,7 @@ class GraderSettings(_Section):
     """Who grades (`task_manager.grader`)."""
 
     original_grader: str = Field(
-        "env",
-        description=f"grader of the environment's own tasks: {', '.join(GRADER_NAMES)}, or package.module:Class",
+        "env", description=f"grader of the environment's own tasks: {', '.join(GRADER_NAMES)}, or package.module:Class"
     )
     synthetic_grader: Literal[GraderName, "auto"] = Field(
         "auto",
@@ -357,8 +352,7 @@ class ServiceAccess(_Section):
         "key is set, on the first free port from this one on",
     )
     external: bool = Field(
-        False,
-        description="use the running service at env_url and start none; an address elsewhere is external anyway",
+        False, description="use the running service at env_url and start none; an address elsewhere is external anyway"
     )
     env_params: dict[str, Any] = Field(
         default_factory=dict, description="parameters of every episode; the environment defines the keys"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from agentevolver.utils.errors import ConfigError
 
 # Keys that are texts even where yaml reads a number, a truth value or a date: 007, 1e5, off, 2024-01-01.
 NAMES = ("trainer.project_name", "trainer.experiment_name")
+# A text as yaml reads it anywhere.
+quoted = partial(json.dumps, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,6 @@ def read_layers(conf: Path | None, overrides: Sequence[str]) -> tuple[Layer, ...
     for layer in layers:
         _take_agent(layer.content, layer.source)
     return layers
-
-
-def quoted(text: str) -> str:
-    """Return a text as yaml reads it anywhere."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 def written(layers: Sequence[Layer], path: str) -> Any:

@@ -204,8 +204,7 @@ async def env_service_presence(
         return START
     raise LaunchError(
         f"port {parts.port or 80} is taken by something that is not a healthy environment service ({health.reason}); "
-        "stop it, "
-        f"or {OTHER_PORT}"
+        f"stop it, or {OTHER_PORT}"
     )
 
 

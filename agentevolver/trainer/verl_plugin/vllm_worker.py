@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import glob
-import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +20,7 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
         # vLLM's CPU sampler ignores the seeds of a batch unless every request has one, and greedy requests have none.
         TopKTopPSampler.forward_cpu = TopKTopPSampler.forward_native
         # vLLM (0.24) takes the folder of the weights for a part of the glob: `[` in it would find nothing.
-        default_loader.glob = SimpleNamespace(glob=_glob)
+        default_loader.glob = SimpleNamespace(glob=lambda path: [*map(str, Path(path).parent.glob(Path(path).name))])
         made: CpuWorkerExtension = super().__new__(cls, **kwargs)
         return made
 
@@ -49,8 +48,3 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
         # vLLM's CPU linear layers pack their weights for oneDNN and drop the originals, so verl's load into the live
         # model finds no target. `reload_weights` restores the layers first.
         self.reload_weights(weights_iterator=iter(weights))
-
-
-def _glob(pattern: str) -> list[str]:
-    folder, name = os.path.split(pattern)
-    return glob.glob(os.path.join(glob.escape(folder), name))

@@ -12,6 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from agentevolver.launcher import cli
+from agentevolver.launcher.options import Options
 from agentevolver.launcher.records import RunRecord, RunRegistry
 from agentevolver.trainer.checkpoints import seal
 from agentevolver.utils.errors import LaunchError
@@ -56,6 +57,17 @@ def test_an_occupied_port(capfd: pytest.CaptureFixture[str], tmp_path: Path, con
         code, line = failure(capfd, ["--conf", str(conf), f"env_service.env_url=http://127.0.0.1:{port}"], tmp_path)
     assert code == 1 and f"port {port} is taken" in line
     assert not (tmp_path / "experiments").exists()
+
+
+def test_a_service_takes_a_free_port_unless_an_address_was_asked_for(conf: Path) -> None:
+    text = conf.read_text()
+    assert cli.load_configuration(Options(conf=conf)).env_service.env_url in text
+    conf.write_text("\n".join(line for line in text.splitlines() if "env_url" not in line))
+    runs = [cli.load_configuration(Options(conf=conf)) for _ in range(2)]
+    urls = {run.env_service.env_url for run in runs}
+    assert len(urls) == 2 and urls == {run.config.env_service.env_url for run in runs}
+    declared = cli.load_configuration(Options(conf=conf, overrides=("env_service.external=true",)))
+    assert declared.env_service.env_url == "http://127.0.0.1:8080"
 
 
 def test_show_config_prints_plan_and_configuration_and_does_nothing(

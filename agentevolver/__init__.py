@@ -1,7 +1,8 @@
 """AgentEvolver, reimplemented: agents that question, navigate and attribute themselves."""
 
-from agentevolver.utils import moved
+from agentevolver.utils import moved, process_environment
 
 __version__ = "0.1.0"
 
+process_environment.prepare_process()
 moved.install()

@@ -19,6 +19,9 @@ from agentevolver.utils.errors import ConfigError
 Device = Literal["cpu", "cuda"]
 DEVICES: tuple[Device, ...] = get_args(Device)
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+# The beginning of a GPU's name; CUDA takes indices and ids.
+_NAME = re.compile(r"\d|GPU-|MIG-", re.ASCII)
 CPUINFO = Path("/proc/cpuinfo")
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 # Parameters from which bf16 is worth its rounding on a CPU. It moves the log-probs of the engine from the trainer's by
@@ -30,25 +33,26 @@ DESCRIPTIONS: dict[str, str] = {"cpu": "the CPU group", "cuda": "the GPU group"}
 
 def has_gpu() -> bool:
     """Whether an NVIDIA driver is found and `CUDA_VISIBLE_DEVICES` does not hide every GPU."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+    if hides_gpus(os.environ.get(VISIBLE)):
         return False
     return bool(_device_files()) or shutil.which("nvidia-smi") is not None
+
+
+def hides_gpus(visible: str | None) -> bool:
+    """Whether a value of `CUDA_VISIBLE_DEVICES` names no GPU, as "", "-1" and Slurm's "NoDevFiles"."""
+    return visible is not None and not _NAME.match(visible.strip())
 
 
 def visible_gpus() -> int:
     """Return the number of GPUs visible to a CUDA program, at least 1."""
     # At least 1, so that a configuration for GPUs can be composed on any machine.
     files = len(_device_files())
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = os.environ.get(VISIBLE)
     if visible is None:
         return max(1, files)
     count = 0
-    for entry in visible.split(","):
-        if (
-            not entry.strip()
-            or entry.strip().startswith("-")
-            or (entry.strip().isdigit() and files and int(entry) >= files)
-        ):
+    for entry in map(str.strip, visible.split(",")):
+        if not _NAME.match(entry) or (entry.isdecimal() and files and int(entry) >= files):
             break  # CUDA ignores an invalid entry and all entries after it
         count += 1
     return max(1, count)
@@ -62,7 +66,7 @@ def gpus_of(frozen: int, training: int) -> tuple[str, str] | None:
         frozen: GPUs of the server; 0: it shares the training's.
         training: GPUs of the training.
     """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = os.environ.get(VISIBLE)
     names = [name.strip() for name in visible.split(",")] if visible is not None else None
     seen = names or [str(index) for index in range(len(_device_files()) or frozen + training)]
     if not frozen or len(seen) < frozen + training:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from agentevolver.config.devices import hides_gpus
 from agentevolver.config.model import DecoderSize
 from agentevolver.config.model_files import model_folder
 from agentevolver.launcher.memory import demand
@@ -35,7 +36,7 @@ def nvidia_smi() -> str | None:
 def gpu_memory(environment: Mapping[str, str], query: Callable[[], str | None] = nvidia_smi) -> list[int] | None:
     """Return the bytes of each GPU in CUDA_VISIBLE_DEVICES, or None if unknown (no nvidia-smi, MIG, shared memory)."""
     devices = environment.get("CUDA_VISIBLE_DEVICES")
-    if devices in ("", "-1"):
+    if hides_gpus(devices):
         return []
     text = query()
     if text is None or "MIG-" in (devices or ""):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from agentevolver.launcher.options import Options, parse
 from agentevolver.utils.errors import LaunchError, TrainingFailed, UsageError
+from agentevolver.utils.process_environment import prepare_process
 from agentevolver.utils.secrets import MASK, masked_arguments, masked_text
 
 if TYPE_CHECKING:
@@ -313,6 +314,7 @@ def read_dotenv(root: Path) -> None:
     from dotenv import load_dotenv
 
     load_dotenv(root / ".env", override=False)
+    prepare_process()
 
 
 def _set_up_logging() -> None:

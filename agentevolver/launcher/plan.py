@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config.checks import Resolved
-from agentevolver.config.devices import DESCRIPTIONS
+from agentevolver.config.devices import DESCRIPTIONS, VISIBLE
 from agentevolver.config.load import resolved_tree
 from agentevolver.config.trees import one_line, paths, select
 from agentevolver.launcher.experiment import Presence
@@ -181,7 +181,9 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
         device=configuration.device,
         experiment_dir=folder,
         config=resolve_config(config),
-        services=tuple(spec if spec.name in described else replace(spec, withheld=hidden) for spec in services),
+        services=tuple(
+            spec if spec.name in described else replace(spec, withheld=(*hidden, *spec.withheld)) for spec in services
+        ),
         job=_main_job(options, configuration, folder, env) if options.conf is not None else None,
         temp_dir=cluster.temp_dir,
         token=cluster.token,
@@ -280,6 +282,9 @@ def _cluster(
         socket = temp_dir / "forks"
         services, env = (fork_server_service(socket, logs=logs, env=env),), env | {SOCKET: str(socket)}
     head = ray_head(section, temp_dir=ray_folder(temp_dir), logs=logs, env=env)
+    if configuration.device == "cpu":
+        # Ray would compare its logical GPUs with the variable.
+        head = replace(head, spec=replace(head.spec, withheld=(VISIBLE,)))
     return _Cluster(
         head.address, env | {"RAY_ADDRESS": head.address}, (*services, head.spec), (), temp_dir, token, head.dashboard
     )

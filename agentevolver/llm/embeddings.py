@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentevolver.utils.retry import BackoffPolicy, Retries
-from agentevolver.utils.secrets import secret
+from agentevolver.utils.secrets import secret, unsendable
 from agentevolver.utils.sqlite import open_shared
 from agentevolver.utils.vectors import Vectors
 from agentevolver.utils.web.access import is_local
@@ -204,6 +204,8 @@ class EndpointEncoder:
         import httpx
 
         key = secret(self._settings.api_key_env or "")
+        if bad := unsendable(key):
+            raise EncoderUnavailable(f"the key in encoder.api_key_env holds {bad!r}, which an HTTP header cannot carry")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         body = {"model": self._settings.model, "input": texts, "encoding_format": "float"}
         proxies = not is_local(self._url)

@@ -23,7 +23,7 @@ from agentevolver.llm.errors import LLMAnswer, LLMRefused, LLMTimeout, ServedMod
 from agentevolver.llm.responses import Context, Failure, RetryReason, Tokens, read_completion, read_error
 from agentevolver.llm.settings import EXTRA_SAMPLING, SEEDED, EndpointSettings, Role
 from agentevolver.utils.retry import BackoffPolicy, Retries
-from agentevolver.utils.secrets import secret
+from agentevolver.utils.secrets import secret, unsendable
 from agentevolver.utils.web.access import is_local
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ Bill = Callable[[Tokens], None]
 
 
 def served_model(role: Role, settings: EndpointSettings) -> ServedModel:
-    """Return a role's served model; raises LLMRefused if its key is not set."""
+    """Return a role's served model; raises LLMRefused if its key is not set or cannot be sent."""
     name = settings.key_variable
     if name is None:
         return ServedModel(settings.base_url, settings.model)
@@ -47,6 +47,11 @@ def served_model(role: Role, settings: EndpointSettings) -> ServedModel:
         raise LLMRefused(
             f"{role.value}: the environment variable {name} is not set; put the key of {settings.base_url} there "
             "(.env), or set api_key_env: null if it needs none"
+        )
+    if bad := unsendable(key):
+        raise LLMRefused(
+            f"{role.value}: the key in the environment variable {name} holds {bad!r} (U+{ord(bad):04X}), which an HTTP "
+            "header cannot carry; copy the key again, without quotation marks or line breaks"
         )
     return ServedModel(settings.base_url, settings.model, key)
 

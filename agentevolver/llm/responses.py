@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+import httpx
 import openai
 
 from agentevolver.llm.errors import (
@@ -45,6 +46,8 @@ _LIMIT = re.compile(
     r"|\(TPM\): limit (\d+)",
     re.IGNORECASE,
 )
+# Causes of a failed connection that are mistakes of the request: its URL or a header cannot be sent.
+_MISTAKES = (httpx.UnsupportedProtocol, httpx.LocalProtocolError, UnicodeError)
 _FILTER_CODES = frozenset(
     {"content_filter", "content_policy_violation", "data_inspection_failed", "datainspectionfailed", "invalid_prompt"}
 )
@@ -106,6 +109,8 @@ def read_error(error: Exception, context: Context) -> Failure:
         return _refusal(error.status_code, body, said, response.headers, context, _usage(_json(response)))
     if isinstance(error, openai.APIConnectionError):
         cause = redact(str(error.__cause__ or error), context.secrets)
+        if isinstance(error.__cause__, _MISTAKES):
+            return Failure(LLMRefused(f"{where} cannot be asked: {cause}"))
         return Failure(LLMUnavailable(f"{where} cannot be reached: {cause}"), RetryReason.OUTAGE)
     # A proxy's page, or a truncated body.
     found = redact(f"{type(error).__name__}: {error}", context.secrets)
@@ -168,7 +173,7 @@ def _refusal(
         return Failure(LLMFiltered(text), billed=billed)
     if status in (429, 529) or (status == 503 and wait is not None):
         return Failure(LLMUnavailable(answered), RetryReason.RATE, wait, billed)
-    if status >= 500 or status in (408, 409):
+    if (status >= 500 and status not in (501, 505)) or status in (408, 409):
         return Failure(LLMUnavailable(answered), RetryReason.OUTAGE, wait, billed)
     text = f"{where} refused the request with HTTP {status}: {said}{_ADVICE.get(status, '')}"
     return Failure(LLMRefused(text), billed=billed)

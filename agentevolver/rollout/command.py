@@ -24,7 +24,7 @@ from agentevolver.rollout.gateway.server import GatewayEndpoint
 from agentevolver.rollout.world import LiveWorld
 from agentevolver.types import Task
 from agentevolver.utils import lifeline
-from agentevolver.utils.net import LOOPBACK
+from agentevolver.utils.process_environment import exemptions
 from agentevolver.utils.secrets import SECRETS, masked_text, secrets_in
 
 # Bytes of a program's output that an error shows, and that it may print at all.
@@ -117,9 +117,7 @@ def variables(endpoint: GatewayEndpoint, world: LiveWorld | None, told: str) -> 
     }
     if world is not None:
         found |= {"AGENTEVOLVER_WORLD_URL": f"{root}/world", "AGENTEVOLVER_MCP_URL": f"{root}/mcp"}
-    for name in ("NO_PROXY", "no_proxy"):
-        found[name] = ",".join(filter(None, (os.environ.get(name), LOOPBACK, "localhost")))
-    return found
+    return found | exemptions(os.environ)
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:

@@ -41,8 +41,10 @@ def _doctor(conf: Path, overrides: Sequence[str]) -> int:
     from agentevolver.config.checks import load
     from agentevolver.llm.doctor import examine, report
     from agentevolver.utils.errors import ConfigError
+    from agentevolver.utils.process_environment import prepare_process
 
     load_dotenv(Path.cwd() / ".env", override=False)
+    prepare_process()
     try:
         settings = load(conf, list(overrides)).settings.llm
     except ConfigError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from agentevolver.utils.errors import ConfigError, LaunchError, UsageError, last_line
+from agentevolver.utils.process_environment import prepare_process
 
 PROG = "agentevolver"
 
@@ -68,3 +69,4 @@ def read_dotenv(root: Path) -> None:
     from dotenv import load_dotenv
 
     load_dotenv(root / ".env", override=False)
+    prepare_process()

@@ -43,6 +43,7 @@ def machine(tmp_path, monkeypatch):
         (8, None, 8),
         (2, "0,5,1", 1),
         (2, "GPU-1f2e,MIG-7c", 2),
+        (2, "1,NoDevFiles", 1),
     ],
 )
 def test_the_gpus_that_cuda_would_see_are_counted(machine, gpus, visible, seen):
@@ -57,6 +58,13 @@ def test_the_gpus_that_cuda_would_see_are_counted(machine, gpus, visible, seen):
         (0, None, True, True),
         (0, None, False, False),
         (4, "", True, False),
+        (4, "NoDevFiles", True, False),
+        (4, " ", True, False),
+        (4, "none", True, False),
+        (4, "void", True, False),
+        (4, "-1,0", True, False),
+        (4, "1", True, True),
+        (4, "GPU-1f2e", True, True),
     ],
 )
 def test_a_driver_is_looked_for_and_may_be_hidden(machine, gpus, visible, smi, there):

@@ -27,7 +27,16 @@ def machine(monkeypatch):
 
 @pytest.mark.parametrize(
     ("devices", "seen"),
-    [(None, [0, 1]), ("1", [1]), ("1,0", [1, 0]), ("", []), ("-1", []), ("0,7,1", [0]), ("GPU-0c8f9d10", [1])],
+    [
+        (None, [0, 1]),
+        ("1", [1]),
+        ("1,0", [1, 0]),
+        ("", []),
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("0,7,1", [0]),
+        ("GPU-0c8f9d10", [1]),
+    ],
 )
 def test_cuda_visible_devices_chooses_as_cuda_does(devices, seen):
     environment = {} if devices is None else {"CUDA_VISIBLE_DEVICES": devices}

@@ -107,18 +107,11 @@ class Demand:
 
     def warning(self, memory: int) -> str | None:
         """Return a warning if the run barely fits, else None."""
-        beside = self.beside * memory
-        learning = sum(self.learning.values()) + beside + (0.0 if self.sleeps else self.share * memory)
-        if learning > TIGHT * memory:
-            return (
-                f"memory is tight while the policy learns ({_gib(learning)} of {_gib(memory)} GiB): lower {ROOM} "
-                "if it runs out"
-            )
-        if (rolling := self.held + beside + self.share * memory) > TIGHT * memory:
-            return (
-                f"memory is tight while it is rolled out ({_gib(rolling)} of {_gib(memory)} GiB): lower "
-                f"{UTILISATION} if it runs out"
-            )
+        rolling = self.held + self.beside * memory + self.share * memory
+        learning = sum(self.learning.values()) + self.beside * memory + (0.0 if self.sleeps else self.share * memory)
+        for when, size, key in (("the policy learns", learning, ROOM), ("it is rolled out", rolling, UTILISATION)):
+            if size > TIGHT * memory:
+                return f"memory is tight while {when} ({_gib(size)} of {_gib(memory)} GiB): lower {key} if it runs out"
         return None
 
 
@@ -135,11 +128,7 @@ def _weights(config: DictConfig, model: DecoderSize) -> tuple[float, float]:
 
 
 def check_host(config: DictConfig, model: DecoderSize, *, memory: int, disk: int, saved: int) -> list[str]:
-    """Return a line on checkpoints, or raise LaunchError if this machine cannot hold the run.
-
-    Args:
-        disk: bytes that are free where checkpoints go, with `saved` checkpoints there.
-    """
+    """Return a line on checkpoints (`disk` bytes are free there, with `saved` of them). Raises LaunchError."""
     stored, learnt = _weights(config, model)
     trainer, rollout = config.trainer, config.actor_rollout_ref.rollout
     states = stored + 3 * learnt + model.parameters * BYTES.get(str(rollout.dtype), 2)
@@ -201,9 +190,7 @@ def demand(config: DictConfig, model: DecoderSize) -> Demand:
     held = float(OTHER)
     held += 0.0 if on_cpu or fsdp("actor", "param_offload") else stored
     held += 0.0 if on_cpu or fsdp("actor", "optimizer_offload") else 2 * learnt
-    reads_reference = bool(read("actor.use_kl_loss", False)) or bool(
-        OmegaConf.select(config, "algorithm.use_kl_in_reward")
-    )
+    reads_reference = read("actor.use_kl_loss", False) or OmegaConf.select(config, "algorithm.use_kl_in_reward")
     if reads_reference and learnt == stored and not fsdp("ref", "param_offload"):
         reference = model.parameters * BYTES.get(str(read("ref.fsdp_config.model_dtype", "fp32")), 4) / shards
         held += reference

@@ -155,7 +155,8 @@ def _compose(folder: Path, name: str, *overrides: str) -> bytes:
 
 
 def resolved_tree(config: DictConfig) -> dict[str, Any]:
-    """Return the configuration as a plain tree. References to the environment are kept, so secrets do not appear in it.
+    """Return the configuration as a plain tree. References to environment variables are kept, so secrets do not appear
+    in it.
 
     Raises:
         OmegaConfBaseException: an interpolation cannot be resolved.

@@ -277,8 +277,7 @@ class Attributor:
         return [labels[index] for index in window]
 
     def _entries(self, count: int) -> dict[str, Any]:
-        """Return a reply format with exactly `count` entries, or {} if no schema is sent. Without the limit, a small
-        model writes entries without end."""
+        """Return a reply format of exactly `count` entries, so that a small model stops; {} without a schema."""
         if self._form.get("type") != "json_schema":
             return {}
         form = deepcopy(self._form)

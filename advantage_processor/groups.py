@@ -51,7 +51,7 @@ class GroupOutcomes:
 
 
 def group_advantage(outcome: float, outcomes: list[float], size: int) -> float:
-    """Return (R - mean) / (unbiased deviation + 1e-6), or 0 without another outcome; R itself if `size` is 1."""
+    """(R - mean) / (unbiased deviation + 1e-6); 0 without another outcome, R itself if `size` is 1."""
     # All others failed: nothing to compare with. Groups of one train on the score itself.
     if len(outcomes) < 2:
         return outcome if size == 1 else 0.0

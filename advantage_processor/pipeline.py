@@ -329,7 +329,7 @@ def assign(
 
 
 def make_stage(settings: StageSettings, context: StageContext) -> Stage:
-    """Construct the stage of an entry of `stages`; raises StageError."""
+    """Construct a stage from its entry in `stages`; raises StageError."""
     try:
         stage: Stage = _factory(settings.use)(context, **settings.options)
     except (TypeError, ValueError) as error:

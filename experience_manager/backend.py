@@ -67,8 +67,7 @@ class Backend(ABC):
         return {}
 
     async def start_over(self) -> None:
-        """Tell the ranking that the run begins again at step 1, so that it records the steps again. Experiences
-        stay."""
+        """Tell the ranking that the run restarts at step 1. Experiences stay."""
 
     @abstractmethod
     async def prune(self) -> int:

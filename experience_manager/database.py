@@ -139,8 +139,7 @@ class Database:
             self._migrate()
 
     def holds(self, path: Path, queries: Iterable[str]) -> bool:
-        """Return whether this database gives the same rows as an idle copy, for each query and in the same schema
-        version."""
+        """Return whether an idle copy has the same schema version, and the same rows for each query."""
         with closing(_rows_of_copy(path, "PRAGMA user_version")) as version:
             (number,) = next(version)
         if not number:

@@ -17,7 +17,7 @@ class DumpError(ExperienceError):
 
 
 def write_dump(path: Path, experiences: Iterable[Experience]) -> int:
-    """Write experiences as a stream and return how many; raises StoreUnwritable."""
+    """Write experiences as a stream; return their number. Raises StoreUnwritable."""
     count = 0
 
     def counted() -> Iterator[dict[str, Any]]:

@@ -128,8 +128,8 @@ class Merge:
         return near
 
     def _twin(self, newcomer: Experience, vector: Vectors, near: Sequence[tuple[int, float]]) -> MergeDraft | None:
-        """Return the existing experience to merge a newcomer into: the nearest duplicate in its scope, else one of
-        equal wording whose scope can be widened. None if there is none."""
+        """Return the experience to merge a newcomer into: the nearest duplicate in its scope, else one of equal
+        wording, or None."""
         if self._is_same is None:
             return None
         drafts = [(self._of_pool(seq), cosine) for seq, cosine in near]

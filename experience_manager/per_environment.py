@@ -1,4 +1,4 @@
-"""Backend of a run with several environments: each has a workspace of its own in one store or service."""
+"""Backend for several environments: a workspace each, in one store or service."""
 
 from __future__ import annotations
 

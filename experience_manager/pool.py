@@ -187,8 +187,8 @@ class Configuration(BaseModel):
         return Store(self.store, create=create)
 
     def fitted(self, store: Store) -> ExperienceSettings:
-        """Return the section. Without explicit settings, it names the encoder of the store's vectors. Raises
-        ConfigError if that encoder is unknown."""
+        """Return the section; without explicit settings, with the encoder of the store. Raises ConfigError if that is
+        unknown."""
         stamp = store.stamp
         if self.given or stamp is None:
             return self.exp_manager

@@ -54,7 +54,7 @@ class Ranking(Protocol):
         ...
 
     def start_over(self) -> None:
-        """The run begins again at step 1: let `record` accept its steps again. Earlier credit stays."""
+        """The run restarts at step 1: let `record` accept its steps again. Earlier credit stays."""
         ...
 
 

@@ -49,8 +49,6 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Increments of an experience's counters."""
-
     uses: int = 0
     successes: int = 0
     compared: int = 0

@@ -147,7 +147,8 @@ def _compose(folder: str) -> bytes:
 
 
 def resolved_tree(config: DictConfig) -> dict[str, Any]:
-    """Return the configuration as a plain tree. References to the environment are kept, so secrets do not appear in it.
+    """Return the configuration as a plain tree. References to environment variables are kept, so secrets do not appear
+    in it.
 
     Raises:
         OmegaConfBaseException: an interpolation cannot be resolved.

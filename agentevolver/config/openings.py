@@ -173,7 +173,7 @@ def _estimate(resolved: Resolved, found: MeasuredOpenings) -> list[str]:
 
 
 def _measure(resolved: Resolved, modules: Sequence[str], url: str | None, *, plain: bool) -> MeasuredOpenings | str:
-    """Return what the subprocess measured, or why it could not."""
+    """Return the subprocess's measurements, or the reason for its failure as text."""
     request = {"config": resolved_tree(resolved.config), "modules": list(modules), "url": url, "plain": plain}
     command = [sys.executable, "-m", MODULE]
     try:

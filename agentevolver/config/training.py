@@ -122,8 +122,8 @@ class WatchdogSettings(Section):
 
 
 class RetentionSettings(Section):
-    """The section `retention`: number of step files that a long run keeps. Null keeps all. The files are needed neither
-    to resume nor for the page's curves."""
+    """The section `retention`: size of the files that a long run keeps, without those that a resume or the page's
+    curves need."""
 
     # Newest files of trajectories/, validation/ and samples/ that stay uncompressed, for other tools.
     plain_steps: ClassVar[int] = 100

@@ -78,7 +78,6 @@ class RowClips:
 
     @property
     def active(self) -> bool:
-        """Whether any column is written."""
         return self._guided is not None or bool(self._rules)
 
     @property

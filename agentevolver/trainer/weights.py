@@ -28,7 +28,6 @@ class Weights:
 
     @property
     def model_config(self) -> Path:
-        """Folder of the model's `config.json`."""
         return Path(self.folder) / ("huggingface" if self.kind == "shards" else "")
 
 

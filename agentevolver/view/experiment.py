@@ -140,7 +140,6 @@ class Experiment:
         }
 
     def brief(self) -> dict[str, Any]:
-        """Return the run's entry in the list of runs."""
         launch = (self.launches() or [{}])[-1]
         status = self.status()
         return {

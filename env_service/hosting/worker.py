@@ -289,7 +289,7 @@ class Reader:
                 self._on_end()
 
     def _answer(self, frame: Frame) -> bool:
-        """Answer in this thread; False if another thread reads by now."""
+        """Answer a frame in this thread. False if another thread has taken over reading."""
         with self._lock:
             self._calls += 1
             mine = self._calls

@@ -77,7 +77,7 @@ def _check_world(settings: Settings) -> None:
         return
     if world == PROPOSE_ENV:
         raise ConfigError(
-            f"env_service.env_type = {PROPOSE_ENV} is added by itself: name the world that proposals are for "
+            f"env_service.env_type = {PROPOSE_ENV} is added automatically: name the world that proposals are for "
             f"({', '.join(WORLDS)})"
         )
     why = "runs no reference program, which recipes.agent0.gate = executed needs, and " if gate == "executed" else ""

@@ -63,7 +63,6 @@ class ClosedLoop:
         return self._signals.mastered()
 
     def record(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """Return the metrics of a step."""
         self._signals.record(trajectories)
         self._window.record(step, trajectories)
         graded = [one for one in trajectories if one.outcome is not None]

@@ -77,7 +77,6 @@ class UtilityRanking:
             )
 
     def prune(self) -> int:
-        """Delete harmful experiences except pinned ones, and return how many."""
         with self._store.database.writing() as db:
             beliefs = self._beliefs(db, None, "pinned = 0")
             gone = [

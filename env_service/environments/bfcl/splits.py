@@ -15,7 +15,7 @@ from env_service.environments.bfcl.package import CATEGORIES, BfclTask
 
 
 def check_names(params: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    """Raise ValueError for a name in `params` that is unknown to `where`."""
+    """Raise ValueError if `params` has a name outside `known`; `where` names their user in the message."""
     names = list(known)
     for name in params:
         if name not in names:

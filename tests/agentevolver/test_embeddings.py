@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentevolver import embeddings as module
+from agentevolver.llm import embeddings as module
 from agentevolver.llm.embeddings import (
     CachedEncoder,
     EmbeddingSettings,

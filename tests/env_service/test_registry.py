@@ -114,8 +114,8 @@ def test_folders_declare_what_they_import() -> None:
         assert used == set(folder.imports), folder.path
 
 
-# The environment of a file of sections that names none; a word of a path.
-DEFAULTS = {("settings.py", "pocket"), ("own_venv.py", "python")}
+# The environment of a file of sections that names none; words of paths.
+DEFAULTS = {("settings.py", "pocket"), ("own_venv.py", "python"), ("cli.py", "python")}
 
 
 @pytest.mark.parametrize("package", ["env_service", "task_manager"])

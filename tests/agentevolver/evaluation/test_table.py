@@ -196,7 +196,7 @@ def test_experience_is_compared_with_a_baseline_that_has_none() -> None:
     ("change", "message"),
     [
         ({"project: mine": "projekt: mine"}, "project: "),
-        ({"  plain: {}": "  plain: {train: false}"}, "no section evaluation"),
+        ({"  plain: {}": "  plain: {train: false}"}, "neither trained nor evaluated"),
         ({"  plain: {}": "  plain: {evaluation: {data.val_splits: [dev]}}"}, "no section evaluation"),
     ],
 )
@@ -236,12 +236,14 @@ def test_a_run_beside_one_that_fails_goes_to_its_end_and_no_other_begins(
 ) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one CPU cannot be shared out")
-    failed, launcher = threading.Event(), Launcher(fails="plain-1")
+    failed, beside, launcher = threading.Event(), threading.Event(), Launcher(fails="plain-1")
 
     def start(command: list[str], **_: object) -> int:
         if "trainer.experiment_name=plain-1" in command:
+            assert beside.wait(60)
             failed.set()
         else:
+            beside.set()
             assert failed.wait(60)
             time.sleep(0.3)
         return launcher(command)

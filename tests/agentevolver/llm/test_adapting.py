@@ -66,7 +66,7 @@ async def test_the_usual_max_tokens_leaves_room_in_a_short_context(caplog: pytes
         for _ in range(2):
             await llm.chat(Role.JUDGE, ASKED)
         assert [request.body["max_tokens"] for request in server.requests] == [4096, 1024, 1024]
-    assert sum("at most 1024 tokens" in record.message for record in caplog.records) == 1
+    assert sum("limited to 1024 tokens" in record.message for record in caplog.records) == 1
 
 
 async def test_a_grammar_requires_every_key_and_no_other() -> None:

@@ -17,8 +17,8 @@ from agentevolver.types import Outcome, Reward, StopReason, Task, Trajectory
 from agentevolver.utils.numbers import number
 from env_service.contract import ContractError, checked_score, checked_step
 from env_service.hosting.wire import pack
-from task_manager.graders import GRADERS, Graders, GradingError
-from task_manager.graders.registry import GraderContext
+from task_manager.graders import Graders, GradingError
+from task_manager.graders.registry import GRADERS, GraderContext
 from task_manager.settings import GraderSettings
 
 USER = {"role": "user", "content": "hi"}

@@ -55,7 +55,8 @@ def explanation(trajectory: Trajectory, *, width: int = 400) -> RenderableType:
     for i, step in enumerate(trajectory.steps):
         title = Text.assemble(("step ", "bold"), (str(step.index), "bold"))
         if attribution.good:
-            title.append("  ").append_text(_label(attribution.good[i]))
+            label = (" GOOD ", "black on green") if attribution.good[i] else (" BAD ", "white on red")
+            title.append("  ").append(*label)
         if rewards:
             title.append("  reward ").append_text(_signed(rewards[i]))
         if advantages:
@@ -113,10 +114,6 @@ def _flags(attribution: Attribution) -> Text:
     if not attribution.good:
         return Text(attribution.status.value, style=_STATUS_STYLE[attribution.status])
     return Text.assemble(*(("G", "green") if good else ("B", "red") for good in attribution.good))
-
-
-def _label(good: bool) -> Text:
-    return Text(" GOOD ", style="black on green") if good else Text(" BAD ", style="white on red")
 
 
 def _signed(value: float) -> Text:

@@ -38,7 +38,9 @@ def _parser(prog: str = "python -m env_service") -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="command")
     with_defaults = argparse.ArgumentDefaultsHelpFormatter
     _add_serve(commands.add_parser("serve", help="serve environments over HTTP", formatter_class=with_defaults))
-    _add_list(commands.add_parser("list", help="list the environments that can be served"))
+    listing = commands.add_parser("list", help="list the environments that can be served")
+    listing.set_defaults(run=_list)
+    add_env_modules(listing)
     _add_new(commands.add_parser("new", help="write a working skeleton of a new environment"))
     _add_check(
         commands.add_parser("check", help="run the contract against an environment", formatter_class=with_defaults)
@@ -55,11 +57,6 @@ def parser_of(command: str, prog: str = "python -m env_service") -> argparse.Arg
     commands = next(item for item in _parser(prog)._actions if isinstance(item, argparse._SubParsersAction))
     chosen: argparse.ArgumentParser = commands.choices[command]
     return chosen
-
-
-def _add_list(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(run=_list)
-    add_env_modules(parser)
 
 
 def _add_new(parser: argparse.ArgumentParser) -> None:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from agentevolver.utils.net import http_url
+from agentevolver.utils.retry import BackoffPolicy, Retries
 from agentevolver.utils.secrets import secret
 from env_service import protocol
 from env_service.base import InitState, Message, StepResult
@@ -24,8 +25,8 @@ from env_service.protocol import (
     EnvServiceError,
     EnvTimeout,
     EnvUnavailable,
+    Repeat,
     RetryPolicy,
-    Schedule,
 )
 
 if TYPE_CHECKING:
@@ -141,13 +142,14 @@ class AsyncEnvClient:
         return bool((await self._send(protocol.release_call(instance_id)))["success"])
 
     async def _send(self, call: Call) -> dict[str, Any]:
-        payload = call.encoded()
-        schedule = Schedule(self.retry, call.safe)
+        payload, retry = call.encoded(), self.retry
+        retries = Retries(BackoffPolicy(retry.tries, retry.budget_s, 2 * retry.base_s, retry.cap_s))
         while True:
             try:
                 return await self._try(call, payload)
             except EnvServiceError as error:
-                delay = schedule.wait_s(error)
+                again = error.repeat is Repeat.ALWAYS or (error.repeat is Repeat.IF_SAFE and call.safe)
+                delay = retries.failed(error.retry_after_s) if again else None
                 if delay is None:
                     raise
             await asyncio.sleep(delay)
@@ -196,7 +198,7 @@ def _waiting(
     method: Callable[Concatenate[AsyncEnvClient, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[EnvClient, P], R]:
     @functools.wraps(method)
-    def wait(self: EnvClient, *arguments: P.args, **options: P.kwargs) -> R:
+    def wait(self: EnvClient, /, *arguments: P.args, **options: P.kwargs) -> R:
         return asyncio.run_coroutine_threadsafe(method(self._client, *arguments, **options), self._loop).result()
 
     return wait

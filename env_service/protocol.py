@@ -6,8 +6,6 @@ does no harm (every route except a step without `step_index`).
 
 from __future__ import annotations
 
-import random
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -97,7 +95,6 @@ class EnvCrashed(EnvServiceError):
 
 
 TOKEN_VARIABLE = "ENV_SERVICE_TOKEN"
-LOST_CODES = frozenset({"instance_lost", "unknown_instance"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,29 +105,6 @@ class RetryPolicy:
     base_s: float = 0.25
     cap_s: float = 8.0
     budget_s: float = 120.0
-
-
-class Schedule:
-    def __init__(self, policy: RetryPolicy, safe: bool) -> None:
-        self._policy = policy
-        self._safe = safe
-        self._attempt = 0
-        self._started = time.monotonic()
-
-    def wait_s(self, error: EnvServiceError) -> float | None:
-        """Return the seconds to wait before the next attempt, or None if `error` is final."""
-        policy = self._policy
-        self._attempt += 1
-        allowed = error.repeat is Repeat.ALWAYS or (error.repeat is Repeat.IF_SAFE and self._safe)
-        if not allowed or self._attempt >= policy.tries:
-            return None
-        delay = random.uniform(0.0, min(policy.cap_s, policy.base_s * 2**self._attempt))
-        if error.retry_after_s is not None:
-            # Jitter over Retry-After, so that clients do not all return at once.
-            delay = max(delay, error.retry_after_s * random.uniform(0.5, 1.0))
-        if time.monotonic() - self._started + delay > policy.budget_s:
-            return None
-        return delay
 
 
 @dataclass(frozen=True, slots=True)

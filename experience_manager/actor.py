@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,10 @@ from agentevolver.types import Trajectory
 from agentevolver.utils import recipes
 from agentevolver.utils.inflight import BOARD, Waiting
 from agentevolver.utils.names import load_named
+from experience_manager.backend import Backend, EmbeddedBackend
 from experience_manager.guide import Guidance
-from experience_manager.manager import Filling
+from experience_manager.manager import ExperienceManager, Filling
+from experience_manager.per_environment import BackendPerEnvironment
 from experience_manager.question import Question
 from experience_manager.settings import ExperienceSettings
 
@@ -35,8 +37,8 @@ SLACK_S = 15.0
 MAX_CONCURRENCY = 1024
 
 
-class ExperienceActor:
-    """Ray class behind `start_actor`; its methods are those of `ExperienceManager`."""
+class ExperienceActor(ExperienceManager):
+    """Ray class behind `start_actor`: a manager that opens its own backend."""
 
     def __init__(
         self,
@@ -44,15 +46,11 @@ class ExperienceActor:
         llm: dict[str, Any],
         directory: str,
         held_out: Sequence[str] = (),
-        policy: Any = None,
         seed: int = 0,
         apart: Mapping[str, Sequence[str]] | None = None,
         steps_kept: int = 1,
     ) -> None:
         from agentevolver.llm import LLM
-        from experience_manager.backend import Backend, EmbeddedBackend
-        from experience_manager.manager import ExperienceManager
-        from experience_manager.per_environment import BackendPerEnvironment
 
         checked, llm_settings = ExperienceSettings.model_validate(settings), LLMSettings.model_validate(llm)
         self._llm: LLM | None = None
@@ -63,7 +61,7 @@ class ExperienceActor:
             if apart:
                 backend = BackendPerEnvironment({name: make(checked.of_environment(name)) for name in apart})
         else:
-            self._llm = LLM(llm_settings, policy=policy) if checked.asks_summariser else None
+            self._llm = LLM(llm_settings) if checked.asks_summariser else None
             author = llm_settings.endpoint(Role.SUMMARISER).model
             # Raises StoreError for an unusable file, so that a run fails before its first step.
             embedded = EmbeddedBackend.open(checked, Path(directory), self._llm, author=author, held_out=held_out)
@@ -74,38 +72,20 @@ class ExperienceActor:
                 backend = BackendPerEnvironment(
                     {name: embedded.of_environment(name, ids) for name, ids in apart.items()}
                 )
-        self._manager = ExperienceManager(checked, backend, seed=seed, steps_kept=steps_kept)
-
-    async def guide(self, question: Question) -> Guidance:
-        return await self._manager.guide(question)
-
-    async def injected(self, experience_ids: Collection[str], validation: bool) -> None:
-        await self._manager.injected(experience_ids, validation=validation)
+        super().__init__(checked, backend, seed=seed, steps_kept=steps_kept)
 
     async def record_step(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        return {**await self._manager.record_step(step, trajectories), **self._llm_metrics()}
+        return {**await super().record_step(step, trajectories), **self._llm_metrics()}
 
     async def warm_start(self, trajectories: Sequence[Trajectory]) -> Filling:
-        filling = await self._manager.warm_start(trajectories)
+        filling = await super().warm_start(trajectories)
         return replace(filling, metrics={**filling.metrics, **self._llm_metrics()})
-
-    async def settled(self) -> None:
-        await self._manager.settled()
-
-    async def save(self, folder: str) -> None:
-        await self._manager.save(Path(folder))
-
-    async def restore(self, folder: str, aside: str) -> bool:
-        return await self._manager.restore(Path(folder), Path(aside))
-
-    async def start_over(self) -> None:
-        await self._manager.start_over()
 
     async def waiting(self) -> Waiting:
         return BOARD.waiting()
 
-    async def close(self, timeout_s: float = 60.0) -> None:
-        await self._manager.aclose(timeout_s)
+    async def aclose(self, timeout_s: float = 60.0) -> None:
+        await super().aclose(timeout_s)
         if self._llm is not None:
             await self._llm.aclose()
 
@@ -119,7 +99,6 @@ def start_actor(
     directory: Path,
     *,
     held_out: Iterable[str] = (),
-    policy: Any = None,
     seed: int = 0,
     apart: Mapping[str, Sequence[str]] | None = None,
     steps_kept: int = 1,
@@ -130,7 +109,6 @@ def start_actor(
     Args:
         directory: the experiment's folder, an absolute path on the actor's node.
         held_out: ids of evaluation tasks, which are never distilled.
-        policy: where the policy is served, for roles that it plays (`agentevolver.llm.LLM`).
         apart: with several environments, `held_out` by environment; each gets a workspace of its own.
         steps_kept: number of training steps in which a group may be rolled out.
         options: Ray's actor options, such as `name` and `resources`.
@@ -145,7 +123,6 @@ def start_actor(
         llm.model_dump(mode="json"),
         str(directory),
         list(held_out),
-        policy,
         seed,
         apart,
         steps_kept,
@@ -180,7 +157,7 @@ class Guide:
         return Guidance(problem=problem)
 
     def injected(self, guidance: Guidance, *, validation: bool) -> None:
-        self._actor.injected.remote(list(guidance.experience_ids), validation)
+        self._actor.injected.remote(guidance.experience_ids, validation=validation)
 
 
 async def _awaited(reference: Any) -> Guidance:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from agentevolver.types import Trajectory
-from agentevolver.utils import recipes
-from agentevolver.utils.names import load_named
 from agentevolver.utils.recipes import StageSettings
 from experience_manager.attempts import PastAttempt
 from experience_manager.errors import ExperienceError
@@ -63,8 +61,7 @@ def make_ranking(settings: StageSettings | None, context: RankingContext) -> Ran
     if settings is None:
         return None
     try:
-        make: Any = load_named(settings.use, recipes.stages("ranking"))
-        ranking: Ranking = make(context, **settings.options)
-    except (TypeError, ValueError) as error:
+        ranking: Ranking = settings.make("ranking", context)
+    except ValueError as error:
         raise ExperienceError(f"exp_manager.ranking: {' '.join(str(error).split())}") from error
     return ranking

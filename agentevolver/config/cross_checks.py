@@ -47,7 +47,8 @@ def check_settings(settings: Settings, config: DictConfig) -> None:
         row_clips=bool(settings.trainer.row_clips),
     )
     _check_reward_stages(settings, config)
-    _check_roles(settings)
+    for role in settings.roles:
+        check_role(settings, role, outside_rollouts=role in settings.roles_outside_rollouts)
     if settings.attribution.active and OmegaConf.select(config, "algorithm.use_kl_in_reward"):
         raise ConfigError(
             "algorithm.use_kl_in_reward = true: attribution uses only the outcome, so the KL penalty would "
@@ -264,11 +265,6 @@ def _check_reward_stages(settings: Settings, config: DictConfig) -> None:
             "attribution_driven_credit_assignment.adca_grpo.skip_type = skip_small_adv looks at the grader's scores, "
             "and trainer.reward_stages change them afterwards: write none or skip_all_neg, or remove the stages"
         )
-
-
-def _check_roles(settings: Settings) -> None:
-    for role in settings.roles:
-        check_role(settings, role, outside_rollouts=role in settings.roles_outside_rollouts)
 
 
 def check_role(settings: Settings, role: Role, *, outside_rollouts: bool) -> None:

@@ -86,9 +86,9 @@ class DecoderSize:
         attention = 2 * (self.hidden + self.heads * size) + 2 * (self.hidden + self.kv_heads * size)
         return self.layers * rank * (attention + 3 * (self.hidden + self.intermediate))
 
-    def kv_bytes(self, bytes_of_element: int = 2) -> int:
-        """Bytes of one token in the KV cache."""
-        return 2 * self.layers * self.kv_heads * (self.head_size or self.hidden // self.heads) * bytes_of_element
+    def kv_bytes(self) -> int:
+        """Bytes of one token in a KV cache of bfloat16."""
+        return 2 * 2 * self.layers * self.kv_heads * (self.head_size or self.hidden // self.heads)
 
 
 @dataclass(frozen=True)

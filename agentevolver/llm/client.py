@@ -191,7 +191,8 @@ class LLM:
         except LLMReplyError as error:
             first_problem = str(error)
         self._count(role).repairs += 1
-        request = _REPAIR.format(problem=first_problem, schema=_schema_text(schema))
+        wanted = json.dumps(schema.model_json_schema(), ensure_ascii=False)
+        request = _REPAIR.format(problem=first_problem, schema=wanted)
         # Some servers refuse a message without content.
         again = [*messages, {"role": "assistant", "content": said or "(nothing)"}, {"role": "user", "content": request}]
         repaired, second_key = await self._chat(role, again, sampling)
@@ -378,7 +379,3 @@ def _reply(answer: LLMAnswer, prompt_estimate: int) -> LLMReply:
     return LLMReply(
         answer.text, prompt, said, answer.seconds, False, answer.finish_reason, answer.tool_calls, answer.thinking
     )
-
-
-def _schema_text(schema: type[BaseModel]) -> str:
-    return json.dumps(schema.model_json_schema(), ensure_ascii=False)

@@ -223,14 +223,14 @@ def cut(text: str, limit: int) -> str:
     return f"{text[:head]}{mark}{text[len(text) - (limit - len(mark) - head) :]}"
 
 
-def fitted(steps: Steps, room: int, size: Callable[[Steps], int], *, latest: int = LATEST) -> list[StepText]:
+def fitted(steps: Steps, room: int, size: Callable[[Steps], int]) -> list[StepText]:
     """Return the steps, shortened and then dropped from the oldest on, until `size` of them is at most `room`.
 
-    The `latest` steps are never dropped, and every remaining step keeps its number and action. `size` counts the
+    The `LATEST` steps are never dropped, and every remaining step keeps its number and action. `size` counts the
     characters of the prompt with these steps.
     """
     kept = list(steps)
-    old = max(0, len(kept) - latest)
+    old = max(0, len(kept) - LATEST)
     for place in range(old):
         kept[place] = _shortened(kept[place], size(kept) - room)
     while old > 0 and size(kept) > room:

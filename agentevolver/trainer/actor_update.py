@@ -47,7 +47,7 @@ def bypasses(config: Any) -> bool:
 class ActorUpdate:
     """The policy update over whole trajectories, with an upper clip bound for each row.
 
-    Raises RuleError if a rule of `trainer.row_clips` cannot be found or made.
+    Raises ValueError if a rule of `trainer.row_clips` cannot be found or made.
     """
 
     def __init__(self, settings: Settings, config: Any) -> None:

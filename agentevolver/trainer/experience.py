@@ -114,7 +114,7 @@ class RunExperience(TrainerPart):
             folder.mkdir(parents=True, exist_ok=True)
             self.settle()
             try:
-                self._surely(lambda: self._actor.save.remote(str(folder.resolve())))
+                self._surely(lambda: self._actor.save.remote(folder.resolve()))
             except RayError as error:
                 raise TrainingFailed(
                     f"the experience pool could not be written into {folder}: {_reason(error)}"
@@ -137,7 +137,7 @@ class RunExperience(TrainerPart):
         asides = (self._directory / f"experience.superseded-{number}.sqlite" for number in count(1))
         aside = next(path for path in asides if not path.exists())
         try:
-            restored = bool(ray.get(self._actor.restore.remote(str(folder.resolve()), str(aside))))
+            restored = bool(ray.get(self._actor.restore.remote(folder.resolve(), aside)))
         except RayError as error:
             raise TrainingFailed(
                 f"the experience pool could not be restored from {folder}: {_reason(error)}"
@@ -269,7 +269,7 @@ class RunExperience(TrainerPart):
     def finish(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Let the distillation finish within `timeout_s` and close the pool. Raises nothing."""
         try:
-            ray.get(self._actor.close.remote(timeout_s), timeout=timeout_s + COLLECT_TIMEOUT_S)
+            ray.get(self._actor.aclose.remote(timeout_s), timeout=timeout_s + COLLECT_TIMEOUT_S)
         except RayError as error:
             logger.warning("the experience pool was not closed in time: %s", type(error).__name__)
 

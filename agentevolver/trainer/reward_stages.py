@@ -9,13 +9,11 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from advantage_processor.settings import StageSettings
 from agentevolver.trainer.batch import put_scores
 from agentevolver.types import Reward, Trajectory
-from agentevolver.utils import recipes
-from agentevolver.utils.names import load_named
 from agentevolver.utils.numbers import number
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RewardStageError(ValueError):
-    """A stage cannot be found or made, or broke its contract."""
+    """A stage broke its contract."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +42,10 @@ class RewardStage(Protocol):
 
 
 class RewardStages:
-    """The reward stages of a run. Raises RewardStageError if one cannot be made."""
+    """The reward stages of a run. Raises ValueError if one cannot be found or made."""
 
     def __init__(self, stages: Sequence[StageSettings], settings: Settings) -> None:
-        self._stages: list[tuple[str, RewardStage]] = [(one.use, make_stage(one, settings)) for one in stages]
+        self._stages: list[tuple[str, RewardStage]] = [(one.use, one.make("reward", settings)) for one in stages]
 
     def __bool__(self) -> bool:
         return bool(self._stages)
@@ -76,16 +74,6 @@ class RewardStages:
         metrics = self.apply(trajectories)
         put_scores(batch, [i for i in range(len(batch.keys)) if i not in set(withdrawn)], trajectories)
         return metrics
-
-
-def make_stage(settings: StageSettings, run: Settings) -> RewardStage:
-    """Construct the stage of an entry of `trainer.reward_stages`. Raises RewardStageError."""
-    try:
-        make: Any = load_named(settings.use, recipes.stages("reward"))
-        stage: RewardStage = make(run, **settings.options)
-    except (TypeError, ValueError) as error:
-        raise RewardStageError(f"stage {settings.use!r} with the options {settings.options}: {error}") from error
-    return stage
 
 
 def _means(rewards: Sequence[Reward]) -> dict[str, float]:

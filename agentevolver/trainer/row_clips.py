@@ -20,18 +20,12 @@ from agentevolver.trainer.loss import CLIP_COLUMN, GROUP_COLUMN, GUIDED_COLUMN, 
 from agentevolver.trainer.metrics import rollout_flags
 from agentevolver.trainer.update import put_columns
 from agentevolver.types import RowKey, Trajectory
-from agentevolver.utils import recipes
-from agentevolver.utils.names import load_named
 from experience_manager.settings import ExperienceSettings
 
 logger = logging.getLogger(__name__)
 
 # Training steps after which an ineffective wider clip is reported.
 WATCHED_STEPS = 5
-
-
-class RuleError(ValueError):
-    """A rule cannot be found or made."""
 
 
 class ClipRule(Protocol):
@@ -67,13 +61,13 @@ class ClipColumns:
 
 
 class RowClips:
-    """The clip rules of a run: `exp_manager`, then `trainer.row_clips`. Raises RuleError if one cannot be made."""
+    """The clip rules of a run: `exp_manager`, then `trainer.row_clips`. Raises ValueError if one cannot be made."""
 
     def __init__(self, section: ExperienceSettings, rules: Sequence[StageSettings], usual: float) -> None:
         self.usual = usual
         self._guides = section.guides_training
         self._guided = GuidedClip(usual, section) if self._guides else None
-        self._rules = [make_rule(rule, usual) for rule in rules]
+        self._rules = [rule.make("clip", usual) for rule in rules]
         self._grouping: Any = next((rule for rule in self._rules if getattr(rule, "groups", ())), None)
 
     @property
@@ -148,16 +142,6 @@ def _of_guided(
         means,
         tokens,
     )
-
-
-def make_rule(settings: StageSettings, usual: float) -> ClipRule:
-    """Construct the rule of an entry of `trainer.row_clips`. Raises RuleError."""
-    try:
-        make: Any = load_named(settings.use, recipes.stages("clip"))
-        rule: ClipRule = make(usual, **settings.options)
-    except (TypeError, ValueError) as error:
-        raise RuleError(f"rule {settings.use!r} with the options {settings.options}: {error}") from error
-    return rule
 
 
 class ClipWatch:

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from agentevolver.utils.names import imported
+from agentevolver.utils.names import imported, load_named
 
 GROUP = "agentevolver.recipes"
 FOLDER = Path(__file__).resolve().parents[1] / "recipes"
@@ -103,6 +103,18 @@ class StageSettings(BaseModel):
     @property
     def options(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
+
+    def make(self, kind: str, *arguments: Any) -> Any:
+        """Construct what `use` names among the stages of a kind, with the options. Raises ValueError, which names both.
+
+        Args:
+            arguments: come before the options.
+        """
+        try:
+            made: Any = load_named(self.use, stages(kind))
+            return made(*arguments, **self.options)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{self.use!r} with the options {self.options}: {error}") from error
 
 
 @functools.cache

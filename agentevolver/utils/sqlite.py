@@ -12,16 +12,18 @@ def read_only(path: Path, *, immutable: bool = False) -> str:
     return f"file:{quote(bytes(path.resolve()))}?mode=ro{'&immutable=1' if immutable else ''}"
 
 
-def open_shared(path: Path, schema: str, *, wait_s: float = 10.0) -> sqlite3.Connection:
+# How long to wait for another writer.
+WAIT_S = 10.0
+
+
+def open_shared(path: Path, schema: str) -> sqlite3.Connection:
     """Open or create a database and its table; raises sqlite3.Error and OSError.
 
-    Args:
-        schema: a `CREATE TABLE IF NOT EXISTS` statement.
-        wait_s: how long to wait for another writer.
+    `schema` is a `CREATE TABLE IF NOT EXISTS` statement.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # isolation_level=None: each statement is its own transaction unless one is begun.
-    file = sqlite3.connect(path, timeout=wait_s, isolation_level=None, check_same_thread=False)
+    file = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
     try:
         file.execute("PRAGMA journal_mode=WAL")
         # With WAL a killed process loses nothing; only a power loss can take the last commits.

@@ -94,8 +94,7 @@ class Tasks:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._journals: dict[str, TaskJournal] = {}
-        self._counts: dict[Path, tuple[Any, int]] = {}
-        self._tasks: dict[Path, tuple[Any, Counter[str]]] = {}
+        self._counts: dict[Path, tuple[Any, Counter[str]]] = {}
 
     def overview(self) -> dict[str, Any]:
         """Return counts of the task files, the outcome of `questioning.json`, and each journal's plans."""
@@ -105,7 +104,7 @@ class Tasks:
         several = sorted({env_type for found in counts.values() for env_type in found or ()})
         made_of = [synthetic] if len(several) < 2 else [file_of(synthetic, env_type) for env_type in several]
         made = self._made(several)
-        synthetics = [count for path in made_of if (count := self._lines(path)) is not None]
+        synthetics = [found.total() for path in made_of if (found := self._counted(path)) is not None]
         totals = {name: found.total() for name, found in counts.items() if found is not None}
         return {
             "counts": totals | ({"synthetic": sum(synthetics)} if synthetics else {}),
@@ -113,7 +112,7 @@ class Tasks:
                 env_type: {name: found[env_type] for name, found in counts.items() if found is not None}
                 for env_type in (several if len(several) > 1 else ())
             },
-            "rounds": [self._lines(path) or 0 for first in made_of for path in round_files(first)],
+            "rounds": [(self._counted(path) or Counter()).total() for first in made_of for path in round_files(first)],
             "complete": made.get("complete"),
             "metrics": made.get("metrics") or {},
             "stages": list(STAGES),
@@ -164,21 +163,11 @@ class Tasks:
         mark = signature(path)
         if mark is None:
             return None
-        known = self._tasks.get(path)
-        if known is None or known[0] != mark:
-            with path.open("rb") as file:
-                tasks = [parse(line) or {} for line in file]
-            known = self._tasks[path] = (mark, Counter(str(task.get("env_type") or "") for task in tasks))
-        return known[1]
-
-    def _lines(self, path: Path) -> int | None:
-        mark = signature(path)
-        if mark is None:
-            return None
         known = self._counts.get(path)
         if known is None or known[0] != mark:
             with path.open("rb") as file:
-                known = self._counts[path] = (mark, sum(1 for _ in file))
+                tasks = [parse(line) or {} for line in file]
+            known = self._counts[path] = (mark, Counter(str(task.get("env_type") or "") for task in tasks))
         return known[1]
 
 

@@ -136,10 +136,9 @@ GRADERS: dict[str, Callable[[GraderContext], Grader]] = {
 class Graders:
     """Grades each task with its own evaluator, and a share of rollouts with a second grader for comparison."""
 
-    def __init__(self, context: GraderContext, rng: random.Random | None = None) -> None:
+    def __init__(self, context: GraderContext) -> None:
         self._context = context
         self._made: dict[str, Grader] = {}
-        self._rng = rng
 
     async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
         """Return the outcome; raises GradingError, GraderConfigError, and what the client raises."""
@@ -158,8 +157,6 @@ class Graders:
         return replace(outcome, compared=compared)
 
     def _chance(self) -> float:
-        if self._rng is not None:
-            return self._rng.random()
         draws = seeds.current()
         return random.Random(draws.seed("compare") if draws is not None else None).random()
 

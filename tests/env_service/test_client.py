@@ -108,7 +108,7 @@ async def test_503_is_repeated_even_for_a_step_without_a_number_and_respects_ret
     async with scripted(full, reply(STEP)) as server, client_class(server.url, retry=FAST) as client:
         started = time.monotonic()
         await client.step("a", say(1))
-        assert time.monotonic() - started >= 0.45
+        assert time.monotonic() - started >= 1
 
 
 FAILURES = [

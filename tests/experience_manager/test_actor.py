@@ -71,7 +71,7 @@ async def test_rollouts_are_guided_counted_and_told_why_not_once_it_is_gone(ray,
     metrics = filling.metrics
     assert filling.undistilled == ("t2",)
     assert metrics["exp_manager/distil/failed_extraction"] >= 1 and metrics["llm/summariser/errors"] >= 1
-    await actor.close.remote(5.0)
+    await actor.aclose.remote(5.0)
     ray.kill(actor)
     gone = await guide.guide(ask(step=2))
     assert not gone and "the experience manager failed" in gone.problem

@@ -1,7 +1,6 @@
 """Graders: what each sees, what its verdict becomes, and that nothing is graded that could not be."""
 
 import json
-import random
 
 import pytest
 from questioning_fakes import LocalDesk, Tutor
@@ -140,7 +139,7 @@ async def test_the_environments_own_task_is_graded_by_the_environment():
 async def test_each_task_is_graded_by_its_own_and_compared_by_another_if_wanted():
     settings = settings_with(GraderSettings, compare_with="llm-gt", compare_share=1.0)
     tutor = Tutor({"judge/grade": [verdict(90), verdict(30), "gibberish"]})
-    graders = Graders(GraderContext(settings, tutor), random.Random(0))
+    graders = Graders(GraderContext(settings, tutor))
     outcome = await graders.grade(TASK, DONE, None, "i")
     assert (outcome.score, outcome.success) == (0.9, True)
     assert outcome.compared == {"grader": "llm-gt", "score": 0.3, "success": False, "reason": "r30"}

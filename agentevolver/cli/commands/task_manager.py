@@ -170,18 +170,11 @@ async def _profile(options: argparse.Namespace, configuration: QuestioningConfig
     return 0
 
 
-async def _explore(options: argparse.Namespace, configuration: QuestioningConfiguration) -> int:
-    return await _question(configuration, explore_only=True)
-
-
-async def _synthesize(options: argparse.Namespace, configuration: QuestioningConfiguration) -> int:
-    return await _question(configuration, explore_only=False)
-
-
-async def _question(configuration: QuestioningConfiguration, *, explore_only: bool) -> int:
+async def _question(options: argparse.Namespace, configuration: QuestioningConfiguration) -> int:
     from task_manager.report import print_funnel, progress_bar
     from task_manager.synthetic_tasks import open_run
 
+    explore_only = options.command == "explore"
     async with _language_model(configuration) as llm, open_run(configuration, llm) as run:
         if run.plan.n == 0:
             return _fail("configuration: task_manager.n is 0, so nothing is explored; set it to 1 or more", 2)
@@ -235,8 +228,8 @@ def _fail(message: str, status: int) -> int:
 
 _COMMANDS: dict[str, Run] = {
     "profile": _profile,
-    "explore": _explore,
-    "synthesize": _synthesize,
+    "explore": _question,
+    "synthesize": _question,
     "verify": _verify,
     "stats": _stats,
     "show": _show,

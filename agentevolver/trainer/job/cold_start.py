@@ -23,16 +23,17 @@ from agentevolver.config.environments import Environment, launched_with
 from agentevolver.config.schema import Settings
 from agentevolver.config.training import REFERENCE
 from agentevolver.llm.message_logs import LogError, find_logs, read_logs
-from agentevolver.trainer.monitor.log import Status
+from agentevolver.trainer.monitor.log import METRICS, Status
+from agentevolver.trainer.monitor.results import records
 from agentevolver.types import Trajectory
 from agentevolver.utils import net
 from agentevolver.utils.errors import ConfigError, TrainingFailed
-from agentevolver.utils.files import parse, remove_tree, write_json, write_jsonl
+from agentevolver.utils.files import remove_tree, write_json, write_jsonl
 from context_manager.chat import ChatRenderer, ChatTemplateError
 from context_manager.demonstrations import DemonstrationTokens, demonstration
 from experience_manager.guide import strip
 
-DONE, MODEL, METRICS, LOG = "done.json", "model", "metrics.jsonl", "cold_start.log"
+DONE, MODEL, LOG = "done.json", "model", "cold_start.log"
 POLL_S = 0.5
 # At most so many conversations of one task, so that easy tasks do not dominate.
 MAX_PER_TASK = 4
@@ -98,7 +99,7 @@ def _made(settings: Settings, renderer: ChatRenderer, folder: Path, wanted: dict
         raise TrainingFailed(f"the cold start left no model behind; its log is {_log(settings)}")
     saved[-1].rename(folder / MODEL)
     shutil.rmtree(folder / CHECKPOINTS)
-    losses = [record["data"]["train/loss"] for record in _metrics(folder) if "train/loss" in record["data"]]
+    losses = [record["data"]["train/loss"] for record in records(folder) if "train/loss" in record["data"]]
     done = {
         "wanted": wanted,
         "conversations": len(kept),
@@ -208,14 +209,6 @@ def _log(settings: Settings) -> Path:
     return settings.experiment_dir.resolve() / "logs" / LOG
 
 
-def _metrics(folder: Path) -> list[dict[str, Any]]:
-    try:
-        lines = (folder / METRICS).read_bytes().splitlines()
-    except FileNotFoundError:
-        return []
-    return [record for record in map(parse, lines) if record is not None]
-
-
 def _train(settings: Settings, folder: Path) -> None:
     from agentevolver.trainer.sft import PARENT
 
@@ -239,7 +232,7 @@ def _train(settings: Settings, folder: Path) -> None:
             while any(process.poll() is None for process in processes):
                 if any(process.poll() for process in processes):
                     break
-                if done := _metrics(folder):
+                if done := list(records(folder)):
                     status.set("cold start", step=done[-1]["step"])
                 time.sleep(POLL_S)
         finally:

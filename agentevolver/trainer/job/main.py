@@ -172,20 +172,17 @@ def check_stages(settings: Settings) -> None:
     except StageError as error:
         raise ConfigError(f"attribution_driven_credit_assignment.stages: {error}") from error
     if settings.trainer.reward_stages:
-        from agentevolver.trainer.reward_stages import RewardStageError, RewardStages
+        from agentevolver.trainer.reward_stages import RewardStages
 
         try:
             RewardStages(settings.trainer.reward_stages, settings)
-        except RewardStageError as error:
+        except ValueError as error:
             raise ConfigError(f"trainer.reward_stages: {error}") from error
-    if settings.trainer.row_clips:
-        from agentevolver.trainer.row_clips import RuleError, make_rule
-
-        try:
-            for rule in settings.trainer.row_clips:
-                make_rule(rule, 0.2)
-        except RuleError as error:
-            raise ConfigError(f"trainer.row_clips: {error}") from error
+    try:
+        for rule in settings.trainer.row_clips:
+            rule.make("clip", 0.2)
+    except ValueError as error:
+        raise ConfigError(f"trainer.row_clips: {error}") from error
     grader = settings.task_manager.grader
     if ":" in grader.original_grader:
         context = GraderContext(grader, None, settings.rollout.sparse, run=settings)

@@ -5,7 +5,6 @@ The reply to a request (`client.py`) is a line with the process id, and later a 
 
 from __future__ import annotations
 
-import array
 import atexit
 import fcntl
 import importlib
@@ -65,7 +64,7 @@ class ForkRequest:
 
 def read_request(connection: socket.socket) -> ForkRequest | None:
     """Read a request with its files, or return None if the client has gone."""
-    length, files = _read_with_files(connection, 8)
+    length, files, _, _ = socket.recv_fds(connection, 8, MAX_FILES)
     text = _read(connection, int.from_bytes(length, "big"))
     if len(length) < 8 or text is None:
         close_all(files)
@@ -73,15 +72,6 @@ def read_request(connection: socket.socket) -> ForkRequest | None:
     wanted = json.loads(text)
     numbers = dict(zip(wanted["files"], files, strict=True))
     return ForkRequest(wanted["argv"], wanted["env"], wanted["cwd"], wanted["nice"], numbers)
-
-
-def _read_with_files(connection: socket.socket, size: int) -> tuple[bytes, list[int]]:
-    files = array.array("i")
-    data, ancillary, _, _ = connection.recvmsg(size, socket.CMSG_SPACE(MAX_FILES * files.itemsize))
-    for level, kind, content in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            files.frombytes(content[: len(content) - len(content) % files.itemsize])
-    return data, list(files)
 
 
 def _read(connection: socket.socket, size: int) -> bytes | None:

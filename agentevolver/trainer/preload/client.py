@@ -6,7 +6,6 @@ Other processes, or all if the fork server is unreachable, run the real Python.
 
 from __future__ import annotations
 
-import array
 import json
 import os
 import signal
@@ -64,8 +63,7 @@ def ask(path: str, arguments: list[str]) -> socket.socket:
     connection.connect(path)
     wanted = {"argv": arguments, "env": dict(os.environ), "cwd": os.getcwd(), "nice": os.nice(0), "files": files}
     text = json.dumps(wanted).encode()
-    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))]
-    connection.sendmsg([len(text).to_bytes(8, "big")], ancillary)
+    socket.send_fds(connection, [len(text).to_bytes(8, "big")], files)
     connection.sendall(text)
     return connection
 

@@ -214,7 +214,7 @@ def test_a_save_outlives_the_loss_of_the_actor_and_ends_the_run_if_it_does_not_c
     navigation = navigation_over(tmp_path, monkeypatch, save=save)
     monkeypatch.setattr("agentevolver.trainer.experience.RETRY_S", 0.0)
     navigation.save(tmp_path / "global_step_2")
-    assert saved == [str(tmp_path / "global_step_2")]
+    assert saved == [tmp_path / "global_step_2"]
     left.append(RayActorError())
     monkeypatch.setattr("agentevolver.trainer.experience.START_TIMEOUT_S", 0.0)
     with pytest.raises(TrainingFailed, match=r"the experience pool could not be written into .*The actor"):

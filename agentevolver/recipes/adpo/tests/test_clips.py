@@ -18,7 +18,7 @@ from agentevolver.recipes.adpo.ambiguity import BUCKETS, P_HAT, PHatError, upper
 from agentevolver.recipes.adpo.clip import AmbiguityClip
 from agentevolver.trainer import row_clips, update
 from agentevolver.trainer.loss import CLIP_COLUMN, GROUP_COLUMN, GUIDED_COLUMN, finish_metrics, selective_ppo_loss
-from agentevolver.trainer.row_clips import ClipWatch, RowClips, RuleError
+from agentevolver.trainer.row_clips import ClipWatch, RowClips
 from agentevolver.trainer.update import arrange
 from agentevolver.types import RowKey
 from experience_manager.settings import ExperienceSettings
@@ -114,7 +114,7 @@ def test_a_task_that_says_no_p_is_an_error():
     ],
 )
 def test_a_rule_that_is_none_is_refused_by_name(rule, message):
-    with pytest.raises(RuleError, match=message):
+    with pytest.raises(ValueError, match=message):
         RowClips(NOBODY, [StageSettings(**rule)], USUAL)
 
 

@@ -83,11 +83,8 @@ class ContextTemplate:
             None if training_opening is None else self.opening([_text_message(message) for message in training_opening])
         )
         if self.renderer.overflows(opening, self.limits.max_prompt_tokens):
-            chars = sum(len(str(message["content"])) for message in opening)
             most = self.limits.max_prompt_tokens
-            raise ContextFull(
-                f"the opening messages have {chars} characters, data.max_prompt_length allows {most} tokens"
-            )
+            raise ContextFull(f"the opening messages have far more tokens than data.max_prompt_length={most}")
         self.timeline = LiveTimeline(self.renderer, opening, training, append_only=self.append_only)
         self.messages = [dict(message) for message in opening]
         self._check_opening()

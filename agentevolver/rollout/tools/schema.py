@@ -16,7 +16,6 @@ from jsonschema.exceptions import SchemaError, best_match
 from jsonschema.validators import validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +74,6 @@ class ToolSpec:
         """The validator of the first draft that reads the parameters, or None, and what the newest draft refuses."""
         problem = ""
         try:
-            _check_references(self.parameters)
             for kind in (validator_for(self.parameters, Draft202012Validator), *_DRAFTS):
                 # Without formats a pattern may be one of ECMAScript.
                 for formats in (kind.FORMAT_CHECKER, FormatChecker(formats=())):
@@ -85,7 +83,7 @@ class ToolSpec:
                         problem = problem or error.message
                     else:
                         return kind(self.parameters, registry=Registry()), problem  # fetches no remote schema
-        except (Unresolvable, AttributeError, TypeError, ValueError, RecursionError) as error:
+        except (AttributeError, TypeError, ValueError, RecursionError) as error:
             problem = problem or str(error)
         return None, problem
 
@@ -99,7 +97,8 @@ class ToolSpec:
             error = best_match(validator.iter_errors(arguments))
         except RecursionError:
             return "the arguments are nested too deeply"
-        except re.error:  # a pattern of ECMAScript: the tool itself checks
+        except (re.error, Unresolvable) as reason:  # a pattern of ECMAScript, or a reference to elsewhere
+            logger.warning("arguments of the tool %r are not checked: %s", self.name, reason)
             return None
         if error is None:
             return None
@@ -167,20 +166,6 @@ def _kind(schema: Any) -> str:
     if schema.get("enum"):
         return " or ".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"][:_SHOWN])
     return json.dumps(schema.get("type", "anything")).replace('"', "")
-
-
-def _check_references(parameters: Mapping[str, Any]) -> None:
-    """Raise Unresolvable for a `$ref` outside of the schema."""
-    resolver = Registry().resolver_with_root(DRAFT202012.create_resource(parameters))
-    parts: list[Any] = [parameters]
-    while parts:
-        part = parts.pop()
-        if isinstance(part, Mapping):
-            if isinstance(part.get("$ref"), str):
-                resolver.lookup(part["$ref"])
-            parts += [value for key, value in part.items() if key not in ("enum", "const", "default", "examples")]
-        elif isinstance(part, list):
-            parts += part
 
 
 def call_id(turn: int, place: int) -> str:

@@ -82,14 +82,11 @@ class ContextTemplate:
         training = (
             None if training_opening is None else self.opening([_text_message(message) for message in training_opening])
         )
-        if self.renderer.overflows(opening, self.limits.max_prompt_tokens):
-            chars = sum(len(str(message["content"])) for message in opening)
-            most = self.limits.max_prompt_tokens
-            raise ContextFull(
-                f"the opening messages have {chars} characters, data.max_prompt_length allows {most} tokens"
-            )
-        self.timeline = LiveTimeline(self.renderer, opening, training, append_only=self.append_only)
         self.messages = [dict(message) for message in opening]
+        if self.renderer.overflows(opening, self.limits.max_prompt_tokens):
+            most = self.limits.max_prompt_tokens
+            raise ContextFull(f"the opening messages have far more tokens than data.max_prompt_length={most}")
+        self.timeline = LiveTimeline(self.renderer, opening, training, append_only=self.append_only)
         self._check_opening()
 
     def _check_opening(self) -> None:
@@ -209,8 +206,10 @@ class ContextTemplate:
             self.options.max_samples_per_trajectory,
             self.options.sample_choice or "spread",
         )
-        samples, self.dropped = self.recorder.samples(limits, self.timeline.opening_ids, self.timeline.training_ids)
-        return samples
+        if hasattr(self, "timeline"):  # an opening that is far too long has none
+            samples, self.dropped = self.recorder.samples(limits, self.timeline.opening_ids, self.timeline.training_ids)
+            return samples
+        return []
 
     @property
     def room(self) -> int:  # of a prompt that leaves space for a reply

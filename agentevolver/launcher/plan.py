@@ -282,12 +282,10 @@ def _cluster(
         socket = temp_dir / "forks"
         services, env = (fork_server_service(socket, logs=logs, env=env),), env | {SOCKET: str(socket)}
     head = ray_head(section, temp_dir=ray_folder(temp_dir), logs=logs, env=env)
-    if configuration.device == "cpu":
-        # Ray would compare its logical GPUs with the variable.
-        head = replace(head, spec=replace(head.spec, withheld=(VISIBLE,)))
-    return _Cluster(
-        head.address, env | {"RAY_ADDRESS": head.address}, (*services, head.spec), (), temp_dir, token, head.dashboard
-    )
+    # On a CPU Ray's GPUs are logical ones, which it would look up in the variable.
+    withheld = (VISIBLE,) if configuration.device == "cpu" else ()
+    specs = tuple(replace(spec, withheld=withheld) for spec in (*services, head.spec))
+    return _Cluster(head.address, env | {"RAY_ADDRESS": head.address}, specs, (), temp_dir, token, head.dashboard)
 
 
 def _of_run(spec: ServiceSpec, env: Mapping[str, str]) -> ServiceSpec:

@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentevolver.utils.retry import BackoffPolicy, Retries
-from agentevolver.utils.secrets import secret, unsendable
+from agentevolver.utils.secrets import secret
 from agentevolver.utils.sqlite import open_shared
 from agentevolver.utils.vectors import Vectors
 from agentevolver.utils.web.access import is_local
@@ -204,8 +204,6 @@ class EndpointEncoder:
         import httpx
 
         key = secret(self._settings.api_key_env or "")
-        if bad := unsendable(key):
-            raise EncoderUnavailable(f"the key in encoder.api_key_env holds {bad!r}, which an HTTP header cannot carry")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         body = {"model": self._settings.model, "input": texts, "encoding_format": "float"}
         proxies = not is_local(self._url)
@@ -216,7 +214,7 @@ class EndpointEncoder:
                 reply = httpx.post(
                     self._url, json=body, headers=headers, timeout=self._settings.timeout_s, trust_env=proxies
                 )
-            except httpx.HTTPError as error:
+            except (httpx.HTTPError, UnicodeError) as error:
                 problem = f"cannot be reached: {type(error).__name__}: {error}"
             else:
                 if reply.status_code == 200:

@@ -23,7 +23,7 @@ from agentevolver.llm.errors import LLMAnswer, LLMRefused, LLMTimeout, ServedMod
 from agentevolver.llm.responses import Context, Failure, RetryReason, Tokens, read_completion, read_error
 from agentevolver.llm.settings import EXTRA_SAMPLING, SEEDED, EndpointSettings, Role
 from agentevolver.utils.retry import BackoffPolicy, Retries
-from agentevolver.utils.secrets import secret, unsendable
+from agentevolver.utils.secrets import secret
 from agentevolver.utils.web.access import is_local
 
 logger = logging.getLogger(__name__)
@@ -48,10 +48,10 @@ def served_model(role: Role, settings: EndpointSettings) -> ServedModel:
             f"{role.value}: the environment variable {name} is not set; put the key of {settings.base_url} there "
             "(.env), or set api_key_env: null if it needs none"
         )
-    if bad := unsendable(key):
+    if bad := next((char for char in key if not " " <= char <= "~"), ""):
         raise LLMRefused(
-            f"{role.value}: the key in the environment variable {name} holds {bad!r} (U+{ord(bad):04X}), which an HTTP "
-            "header cannot carry; copy the key again, without quotation marks or line breaks"
+            f"{role.value}: the key in the environment variable {name} holds {bad!r} (U+{ord(bad):04X}), which HTTP "
+            "cannot carry; copy it again, without quotation marks or line breaks"
         )
     return ServedModel(settings.base_url, settings.model, key)
 

@@ -46,8 +46,6 @@ _LIMIT = re.compile(
     r"|\(TPM\): limit (\d+)",
     re.IGNORECASE,
 )
-# Causes of a failed connection that are mistakes of the request: its URL or a header cannot be sent.
-_MISTAKES = (httpx.UnsupportedProtocol, httpx.LocalProtocolError, UnicodeError)
 _FILTER_CODES = frozenset(
     {"content_filter", "content_policy_violation", "data_inspection_failed", "datainspectionfailed", "invalid_prompt"}
 )
@@ -109,7 +107,7 @@ def read_error(error: Exception, context: Context) -> Failure:
         return _refusal(error.status_code, body, said, response.headers, context, _usage(_json(response)))
     if isinstance(error, openai.APIConnectionError):
         cause = redact(str(error.__cause__ or error), context.secrets)
-        if isinstance(error.__cause__, _MISTAKES):
+        if isinstance(error.__cause__, httpx.UnsupportedProtocol | httpx.LocalProtocolError | UnicodeError):
             return Failure(LLMRefused(f"{where} cannot be asked: {cause}"))
         return Failure(LLMUnavailable(f"{where} cannot be reached: {cause}"), RetryReason.OUTAGE)
     # A proxy's page, or a truncated body.

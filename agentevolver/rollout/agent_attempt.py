@@ -220,7 +220,8 @@ class ServedAttempt(Attempt):
                 "actor_rollout_ref.rollout.agent_world"
             )
         used_up = world is not None and world.exhausted and not world.terminated
-        return (StopReason.MAX_STEPS if used_up else StopReason.FINISHED), ""
+        # The last refusal says why an agent got no reply at all.
+        return (StopReason.MAX_STEPS if used_up else StopReason.FINISHED), "" if self.acted else note
 
     def _made_world(self, opening: list[dict[str, Any]], info: dict[str, Any]) -> LiveWorld | None:
         if not self._serving.world:

@@ -66,10 +66,9 @@ class VerlEngine:
     async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
         """Sample through verl. `request_id` keeps an episode's turns on one server, which caches their prefix."""
         kept = {name: value for name, value in sampling_params.items() if self._seeded or name != "seed"}
-        structure = kept.get("structured_outputs")
+        if (structure := kept.get("structured_outputs")) is not None:
+            kept["structured_outputs"] = structured(structure)
         try:
-            if structure is not None:
-                kept["structured_outputs"] = structured(structure)
             output = await self._in_time(self._sampled(request_id, prompt_ids, kept))
         except TimeoutError as error:
             raise EngineError(
@@ -77,10 +76,8 @@ class VerlEngine:
             ) from error
         except Exception as error:  # Ray re-raises the server's errors, each as its own type
             # By name: vLLM is not imported here, and Ray's copy of an error inherits from the error's class.
-            refusals = ("VLLMClientError", *(["ValueError"] if structure is not None else []))
-            refused = any(kind.__name__ in refusals for kind in type(error).__mro__)
-            failure = EngineRefused if refused else EngineError
-            raise failure(f"{type(error).__name__}: {last_line(error)}") from error
+            refused = any(kind.__name__ == "VLLMClientError" for kind in type(error).__mro__)
+            raise (EngineRefused if refused else EngineError)(f"{type(error).__name__}: {last_line(error)}") from error
         ids = list(output.token_ids)
         if not ids or output.log_probs is None or len(output.log_probs) != len(ids):
             raise EngineError(

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from agentevolver.rollout.flows import has_failed
 from agentevolver.rollout.tool_calls import ToolUse, check_calls, specs_of
@@ -20,7 +20,6 @@ from env_service.protocol import Instances
 
 Message = dict[str, Any]
 OVER = "The episode is over."
-T = TypeVar("T")
 # Messages with more characters are tokenised in a thread.
 LONG_CHARS = 16_384
 
@@ -164,7 +163,8 @@ class LiveWorld:
         tried: int | None = None,
         problems: tuple[str, ...] = (),
     ) -> WorldAnswer:
-        messages = await off_loop(self._clipped, state)
+        texts = await off_loop(lambda given: [self.clip(str(one.get("content") or "")) for one in given], state)
+        messages = [{**message, "content": text} for message, text in zip(state, texts, strict=True)]
         info = dict(result.get("info") or {})
         if info.get("tools"):
             self.tools = list(info["tools"])
@@ -176,11 +176,8 @@ class LiveWorld:
         self.events.append(event)
         return WorldAnswer(event.observation, messages, reward, self.over, info)
 
-    def _clipped(self, state: Sequence[Mapping[str, Any]]) -> list[Message]:
-        return [{**message, "content": self.clip(str(message.get("content") or ""))} for message in state]
 
-
-async def off_loop(work: Callable[[Sequence[Mapping[str, Any]]], T], messages: Sequence[Mapping[str, Any]]) -> T:
+async def off_loop(work: Callable[[Any], Any], messages: Sequence[Mapping[str, Any]]) -> Any:
     """Call a function of messages, in a thread if they are long: other rollouts share this event loop."""
     if sum(len(str(message.get("content") or "")) for message in messages) > LONG_CHARS:
         return await asyncio.to_thread(work, messages)

@@ -66,11 +66,6 @@ def secret(name: str, folder: str | None = None) -> str:
         return ""
 
 
-def unsendable(key: str) -> str:
-    """Return the first character of a key that no HTTP header carries, or ""."""
-    return next((char for char in key if not "\x20" <= char <= "\x7e"), "")
-
-
 def secrets_in(environ: Mapping[str, str], names: Iterable[str] = ()) -> dict[str, str]:
     """Return variables whose name is a secret's or in `names`, and URLs with a password."""
     wanted = set(names)

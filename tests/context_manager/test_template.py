@@ -77,3 +77,12 @@ def test_a_users_own_template_says_itself_which_keys_it_reads(monkeypatch):
     assert checked_template(ContextSettings(**chosen, summary_tokens=64)) is Own
     with pytest.raises(ConfigError, match="think_style is only read by reasoning"):
         checked_template(ContextSettings(**chosen, think_style="granite"))
+
+
+@EVERY
+def test_an_opening_of_any_length_is_too_long_at_once_and_gives_no_sample(renderer, roomy, template):
+    context = template(renderer, roomy)
+    opening = [{"role": "user", "content": "line of a log file " * 100_000}]
+    with pytest.raises(ContextFull, match="max_prompt_length=10000"):
+        context.start(opening)
+    assert context.messages and context.samples() == []

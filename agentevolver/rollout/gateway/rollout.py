@@ -157,8 +157,8 @@ class GatewayRollout:
                 raise
         except RequestRefused as refusal:
             self.refused[refusal.code] += 1
-            if refusal.code in _STOPS:
-                self.stop_reason, self.note = _STOPS[refusal.code], refusal.text
+            if refusal.code in _STOPS or self.stop_reason is None:
+                self.stop_reason, self.note = _STOPS.get(refusal.code), refusal.text
             raise
 
     def count(self, request: GatewayRequest) -> int:

@@ -6,18 +6,16 @@ import json
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from jsonschema import Draft4Validator, Draft7Validator, Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, best_match
-from jsonschema.validators import extend, validator_for
+from jsonschema.validators import validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012
 
 logger = logging.getLogger(__name__)
 
@@ -55,34 +53,27 @@ class ToolSpec:
     @cached_property
     def usage(self) -> str:
         """The tool's arguments in one line, shown to an agent whose call had wrong ones."""
+        if self._checker[0] is None:
+            return f"the arguments of {self.name} are an object"
+        required = self.parameters.get("required", ())
         taken = [
-            f"{name} ({_kind(schema)}{'' if name in self._required else ', optional'})"
-            for name, schema in self._properties.items()
+            f"{name} ({_kind(schema)}{'' if name in required else ', optional'})"
+            for name, schema in (self.parameters.get("properties") or {}).items()
         ]
         return f"{self.name} takes {', '.join(taken) or 'no arguments'}"
 
     @cached_property
     def example(self) -> str:
         """Example arguments as JSON text: each required one, with a value of its type."""
-        values = {name: _value(name, self._properties.get(name)) for name in self._required}
-        return json.dumps(values, ensure_ascii=False)
-
-    @property
-    def _properties(self) -> Mapping[str, Any]:
-        found = self.parameters.get("properties")
-        return found if isinstance(found, Mapping) else {}
-
-    @property
-    def _required(self) -> list[str]:
-        found = self.parameters.get("required")
-        return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+        properties = self.parameters.get("properties") or {}
+        required = self.parameters.get("required", ()) if self._checker[0] is not None else ()
+        return json.dumps({name: _value(name, properties.get(name)) for name in required}, ensure_ascii=False)
 
     @cached_property
     def _checker(self) -> tuple[Any, str]:
         """The validator of the first draft that reads the parameters, or None, and what the newest draft refuses."""
         problem = ""
         try:
-            _check_references(self.parameters)
             for kind in (validator_for(self.parameters, Draft202012Validator), *_DRAFTS):
                 # Without formats a pattern may be one of ECMAScript.
                 for formats in (kind.FORMAT_CHECKER, FormatChecker(formats=())):
@@ -91,9 +82,8 @@ class ToolSpec:
                     except SchemaError as error:
                         problem = problem or error.message
                     else:
-                        lenient = extend(kind, {"pattern": _pattern})
-                        return lenient(self.parameters, registry=Registry()), problem  # fetches no remote schema
-        except (Unresolvable, AttributeError, TypeError, ValueError, RecursionError) as error:
+                        return kind(self.parameters, registry=Registry()), problem  # fetches no remote schema
+        except (AttributeError, TypeError, ValueError, RecursionError) as error:
             problem = problem or str(error)
         return None, problem
 
@@ -107,7 +97,8 @@ class ToolSpec:
             error = best_match(validator.iter_errors(arguments))
         except RecursionError:
             return "the arguments are nested too deeply"
-        except re.error:  # of a pattern of property names
+        except (re.error, Unresolvable) as reason:  # a pattern of ECMAScript, or a reference to elsewhere
+            logger.warning("arguments of the tool %r are not checked: %s", self.name, reason)
             return None
         if error is None:
             return None
@@ -166,37 +157,15 @@ def _value(name: str, schema: Any) -> Any:
     kinds = {"integer": schema.get("minimum", 1), "number": schema.get("minimum", 1), "boolean": True}
     known = {**kinds, "array": [], "object": {}}
     kind = schema.get("type")
-    if isinstance(values := schema.get("enum"), list) and values:
-        return values[0]
-    return known.get(kind, name) if isinstance(kind, str) else name
+    return schema["enum"][0] if schema.get("enum") else known.get(kind, name) if isinstance(kind, str) else name
 
 
 def _kind(schema: Any) -> str:
     if not isinstance(schema, Mapping):
         return "anything"
-    if isinstance(values := schema.get("enum"), list) and values:
-        return " or ".join(json.dumps(value, ensure_ascii=False) for value in values[:_SHOWN])
+    if schema.get("enum"):
+        return " or ".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"][:_SHOWN])
     return json.dumps(schema.get("type", "anything")).replace('"', "")
-
-
-def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
-    """Check a pattern, unless Python cannot read it."""
-    with suppress(re.error):
-        yield from Draft202012Validator.VALIDATORS["pattern"](validator, pattern, instance, schema)
-
-
-def _check_references(parameters: Mapping[str, Any]) -> None:
-    """Raise Unresolvable for a `$ref` outside of the schema."""
-    resolver = Registry().resolver_with_root(DRAFT202012.create_resource(parameters))
-    parts: list[Any] = [parameters]
-    while parts:
-        part = parts.pop()
-        if isinstance(part, Mapping):
-            if isinstance(part.get("$ref"), str):
-                resolver.lookup(part["$ref"])
-            parts += [value for key, value in part.items() if key not in ("enum", "const", "default", "examples")]
-        elif isinstance(part, list):
-            parts += part
 
 
 def call_id(turn: int, place: int) -> str:

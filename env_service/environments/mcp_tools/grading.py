@@ -20,7 +20,6 @@ from typing import Any
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agentevolver.utils.secrets import unsendable
 from agentevolver.utils.web.access import is_local
 from env_service.environments.mcp_tools.calls import final_answer
 from env_service.environments.mcp_tools.servers import ToolResult
@@ -73,8 +72,6 @@ class JudgeClient:
 
     def is_met(self, question: str, rubric: str, material: str) -> bool:
         """Ask the judge about a rubric; raises JudgeError."""
-        if bad := unsendable(self.key or ""):
-            raise JudgeError(f"the judge's key holds {bad!r}, which an HTTP header cannot carry; see ENV_MCP_JUDGE_KEY")
         mark = f"=== {secrets.token_hex(8)} ==="
         prompt = _PROMPT.format(mark=mark, question=question, rubric=rubric, material=material[-_MOST_CHARS:])
         reason = ""

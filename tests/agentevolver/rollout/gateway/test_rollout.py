@@ -68,7 +68,8 @@ async def test_a_request_that_the_engine_refuses_is_refused_each_time_and_the_ro
         with pytest.raises(RequestRefused, match="Unknown format: path") as caught:
             await played.complete(asked(user("go"), structure={"json": {"format": "path"}}))
         assert (caught.value.status, caught.value.retry_s, len(engine.calls)) == (400, None, number)
-    assert (await played.complete(asked(user("go")))).content == "well" and played.stop_reason is None
+    assert played.stop_reason is None and "Unknown format: path" in played.note
+    assert (await played.complete(asked(user("go")))).content == "well" and played.note == ""
 
 
 async def test_the_nth_call_has_the_nth_draw_whatever_failed_in_between(renderer):

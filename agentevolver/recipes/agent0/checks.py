@@ -92,22 +92,22 @@ def _check_parts(settings: Settings, config: DictConfig) -> None:
     if section.mixture.needs_synthetic or section.curriculum.enable:
         key = "mixture.synthetic_data_ratio" if section.mixture.needs_synthetic else "curriculum.enable"
         raise ConfigError(
-            f"task_manager.{key}: in rounds all tasks are proposed, and kept or not by their p; remove it"
+            f"task_manager.{key}: in rounds all tasks come from proposals, and the gate selects them; remove it"
         )
     if settings.exp_manager.guides or settings.exp_manager.distils or settings.exp_manager.scout.split:
         raise ConfigError(
-            "exp_manager guides or distils, and the executor is measured without guidance: what is measured would not "
-            "be what is trained; remove these keys"
+            "exp_manager guides or distils, but the executor is measured without guidance, so training and measuring "
+            "would differ; remove these keys"
         )
     if settings.cold_start.files:
         raise ConfigError(
-            "cold_start.files: a round begins with the weights of the one before; make the cold start in a run of its "
-            "own, and name what it made as actor_rollout_ref.model.path"
+            "cold_start.files: a round begins with the weights of the previous round; make the cold start in a "
+            "separate run, and set actor_rollout_ref.model.path to its model"
         )
     if rollout.agent_function is not None or rollout.agent_command is not None:
         raise ConfigError(
-            f"{place_of('rollout')} names an agent of your own, and frozen policies are played by the built-in flows "
-            "alone: remove it"
+            f"{place_of('rollout')} names an agent of your own, but frozen policies play by the built-in flows only: "
+            "remove it"
         )
     if OmegaConf.select(config, "trainer.val_only"):
         raise ConfigError(
@@ -133,7 +133,7 @@ def _check_policies(settings: Settings) -> None:
     if section.min_pool < sizes.train_batch_size:
         raise ConfigError(
             f"recipes.agent0.min_pool = {section.min_pool} is less than data.train_batch_size = "
-            f"{sizes.train_batch_size}: a round that is trained on has a batch of tasks at least"
+            f"{sizes.train_batch_size}: a trained round needs at least one batch of tasks"
         )
     if section.draws < section.pool:
         raise ConfigError(

@@ -63,7 +63,7 @@ class Manifest:
             ) from error
         if schema > SCHEMA:
             raise TrainingFailed(
-                f"{path} was written by a newer release (schema {schema}, this one reads {SCHEMA}): go on with that one"
+                f"{path} was written by a newer release (schema {schema}, this one reads {SCHEMA}): use that release"
             )
         if content["config_hash"] != found:
             _refuse_changes(snapshot, config)

@@ -119,6 +119,6 @@ def check_trainings(config: Mapping[str, Any], settings: Settings) -> None:
             raise ConfigError(f"recipes.agent0.proposer.path = {path}: {error}") from error
         if difference is not None:
             raise ConfigError(
-                f"recipes.agent0.proposer.path = {path} is of another architecture than {start}, and one engine plays "
+                f"recipes.agent0.proposer.path = {path} has another architecture than {start}, but one engine serves "
                 f"both: {difference}"
             )

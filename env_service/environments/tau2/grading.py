@@ -31,7 +31,7 @@ def checks(domain: Domain, task: Any, environment: Any, trajectory: list[Any]) -
         return []
     basis = {kind.value for kind in criteria.reward_basis}
     if "NL_ASSERTION" in basis:
-        raise ValueError(f"task {task.id!r} is graded by a language model's judgement, which this environment has not")
+        raise ValueError(f"task {task.id!r} needs a language model as judge, which this environment lacks")
     found = []
     if "DB" in basis:
         free = criteria.actions is None and criteria.env_assertions is None

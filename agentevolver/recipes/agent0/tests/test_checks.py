@@ -90,7 +90,7 @@ def test_what_does_not_go_together_is_refused_in_one_line(overrides: str, said: 
 def test_a_cold_start_is_a_run_of_its_own(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text("{}\n")
-    with pytest.raises(ConfigError, match=r"cold_start\.files: a round begins with the weights of the one before"):
+    with pytest.raises(ConfigError, match=r"cold_start\.files: a round begins with the weights of the previous"):
         rounds(f"cold_start.files=[{log}]")
 
 

@@ -101,4 +101,4 @@ def prove_containment(hidden: Sequence[str] = ()) -> None:
     except PermissionError:
         pass
     if leaks:
-        raise linux.SandboxSetupError("the finished sandbox is not tight: " + "; ".join(leaks))
+        raise linux.SandboxSetupError("the finished sandbox has leaks: " + "; ".join(leaks))

@@ -22,6 +22,8 @@ def serve(options: argparse.Namespace, configuration: Configuration) -> int:
         access = Access(options.host, secret(TOKEN_VARIABLE), TOKEN_VARIABLE)
     except ValueError as error:
         raise ExperienceError(f"--host {error}") from error
+    if options.port not in range(65536):
+        raise ExperienceError(f"--port {options.port}: a port is a number from 0 to 65535")
     with configuration.open_store(create=True) as store:
         settings, llm = configuration.fitted(store), LLM(configuration.llm)
         print(_told(configuration), file=sys.stderr, flush=True)

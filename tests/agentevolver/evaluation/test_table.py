@@ -245,7 +245,7 @@ def test_a_run_beside_one_that_fails_goes_to_its_end_and_no_other_begins(
         else:
             beside.set()
             assert failed.wait(60)
-            time.sleep(0.3)
+            time.sleep(1)
         return launcher(command)
 
     monkeypatch.setattr(subprocess, "call", start)

@@ -13,8 +13,6 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from agentevolver.utils.web.access import is_local
-
 _TRIES = 3
 _TIMEOUT_S = 60.0
 
@@ -37,7 +35,7 @@ def complete(url: str, key: str | None, body: Mapping[str, Any], timeout_s: floa
     """
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     # Reading the certificates of authorities takes 25 ms of each call, and plain HTTP needs none.
-    verify, proxies = urlsplit(url).scheme != "http", not is_local(url)
+    verify = urlsplit(url).scheme != "http"
     reason = ""
     for attempt in range(_TRIES):
         if attempt:
@@ -49,7 +47,6 @@ def complete(url: str, key: str | None, body: Mapping[str, Any], timeout_s: floa
                 headers=headers,
                 timeout=timeout_s,
                 verify=verify,
-                trust_env=proxies,
             )
             response.raise_for_status()
             message = response.json()["choices"][0]["message"]

@@ -30,8 +30,6 @@ logger = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 20.0
-# Requests to local services must not go through the proxy of the environment variables.
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class ServiceFailed(RuntimeError):
@@ -70,7 +68,8 @@ def _needed(configuration: QuestioningConfiguration) -> list[tuple[str, str, lis
 
 def _ask(url: str) -> tuple[bool, ServiceIdentity | None]:
     try:
-        with _DIRECT.open(urllib.request.Request(url, headers={"accept": "application/json"}), timeout=5) as response:
+        request = urllib.request.Request(url, headers={"accept": "application/json"})
+        with urllib.request.urlopen(request, timeout=5) as response:
             return int(response.status) == 200, read_identity(json.loads(response.read()))
     except OSError:
         return False, None

@@ -90,8 +90,9 @@ def _checked(name: str, rewards: Sequence[Reward], trajectories: Sequence[Trajec
         raise RewardStageError(f"stage {name!r} returned {len(rewards)} rewards for {len(trajectories)} rollouts")
     checked = []
     for one, reward in zip(trajectories, rewards, strict=True):
-        score, parts = number(reward.score), {key: number(value) for key, value in reward.parts.items()}
-        if score is None or None in parts.values():
+        score = number(reward.score)
+        parts = {key: part for key, value in reward.parts.items() if (part := number(value)) is not None}
+        if score is None or parts.keys() != reward.parts.keys():
             raise RewardStageError(
                 f"stage {name!r} returned {reward} for rollout {one.trajectory_id}: expected finite numbers"
             )

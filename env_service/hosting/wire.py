@@ -94,19 +94,19 @@ class WireDecoder:
             del self._buffer[:start]
 
 
-def _plain(value: Any) -> Any:
-    if not hasattr(value, "tolist"):  # an array or a tensor has it
-        raise TypeError(f"a {type(value).__name__} has no JSON form")
-    return value.tolist()
+def _listed(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # an array or a tensor
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 def pack(data: Any) -> bytes:
     """Serialise to JSON; raise TypeError if a value has no JSON form."""
     try:
-        return orjson.dumps(data, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY)
+        return orjson.dumps(data, default=_listed, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError:
         # Python's own encoder takes numbers as keys, and half a surrogate pair, which becomes U+FFFD.
-        text = json.dumps(data, default=_plain, ensure_ascii=False)
+        text = json.dumps(data, default=_listed, ensure_ascii=False)
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 

@@ -23,5 +23,5 @@ def test_validation_is_always_plain_and_so_is_making_tasks():
     assert environment.params(validation=True)["feedback"] == "plain"
     assert "feedback" not in from_settings(made).env_service.env_params
     assert "feedback" not in settings().environments[0].params(validation=True)
-    with pytest.raises(ConfigError, match="validation is always plain"):
+    with pytest.raises(ConfigError, match="validation always uses plain"):
         settings("env_service.val_env_params.feedback=schema")

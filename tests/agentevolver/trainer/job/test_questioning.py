@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from agentevolver.config.checks import load
-from agentevolver.llm.embeddings import HashingEncoder
+from agentevolver.llm.embeddings import CachedEncoder, HashingEncoder
 from agentevolver.trainer.job import questioning
 from agentevolver.trainer.job.questioning import prepare
 from agentevolver.types import Task
@@ -40,7 +40,7 @@ class Model(Tutor):
 def model(monkeypatch):
     made = type("Model", (Model,), {})
     monkeypatch.setattr(questioning, "LLM", made)
-    monkeypatch.setattr(task_synthetic, "make_encoder", lambda *_: HashingEncoder())
+    monkeypatch.setattr(task_synthetic, "make_encoder", lambda *_: CachedEncoder(HashingEncoder()))
     monkeypatch.setattr(TaskManagerSettings, "unavailable_timeout_s", 0.0)
     monkeypatch.setattr(task_synthetic, "AsyncEnvClient", lambda *args, **kwargs: LocalDesk())
     return made

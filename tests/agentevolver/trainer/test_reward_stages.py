@@ -126,8 +126,8 @@ def composed(*overrides):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["trainer.reward_stages=[{use: moon}]"], r"trainer.reward_stages: stage 'moon'.*package.module:Name"),
-        (["trainer.row_clips=[{use: moon}]"], r"trainer.row_clips: rule 'moon'.*package.module:Name"),
+        (["trainer.reward_stages=[{use: moon}]"], r"trainer.reward_stages: 'moon'.*package.module:Name"),
+        (["trainer.row_clips=[{use: moon}]"], r"trainer.row_clips: 'moon'.*package.module:Name"),
     ],
 )
 def test_what_cannot_be_made_is_refused_before_training(overrides, message):

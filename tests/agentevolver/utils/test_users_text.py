@@ -88,9 +88,7 @@ def test_below_any_folder(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     said = subprocess.run([executable_of(tmp_path / "nursery"), "x y"], capture_output=True, text=True, check=True)
     assert said.stdout == f"-I|-S|{CLIENT}|{folder / 'python'}|{tmp_path / 'nursery'}|x y|"
     with closing(sqlite3.connect(folder / "usage.sqlite")) as db:
-        db.execute(
-            "CREATE TABLE usage AS SELECT 'judge' AS role, 1 AS calls, 2 AS prompt_tokens, 3 AS completion_tokens, 4.0 AS cost"
-        )
+        db.execute("CREATE TABLE usage AS SELECT '' role, 1 calls, 2 prompt_tokens, 3 completion_tokens, 4.0 cost")
         db.commit()
     assert spent(folder / "usage.sqlite") is not None
     assert find_logs([str(folder / "usage.sqlite")]) == [folder / "usage.sqlite"]

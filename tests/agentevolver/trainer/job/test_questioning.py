@@ -80,6 +80,6 @@ def test_another_configurations_tasks_are_refused_and_so_are_somebody_elses_wher
     foreign = tmp_path / "theirs.jsonl"
     write_objectives(foreign, [Task("a", "pocket", True, "q", "done")])
     before = foreign.read_bytes()
-    with pytest.raises(ConfigError, match=r"made elsewhere: set task_manager\.n to 0"):
+    with pytest.raises(ConfigError, match=r"tasks of another source: set task_manager\.n to 0"):
         prepare(settings_of(tmp_path, f"task_manager.train_data_path={foreign}"), ORIGINALS)
     assert foreign.read_bytes() == before

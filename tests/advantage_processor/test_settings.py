@@ -2,41 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from advantage_processor import AttributionSettings
-from advantage_processor.adca import AdcaConfig
 from advantage_processor.pipeline import adca_config
-
-AGENTEVOLVERS_BLOCK = {
-    "enable": True,
-    "evaluation_type": "api",
-    "consistent_scale": 1.0,
-    "pos_unconsistent_scale": 0.2,
-    "neg_unconsistent_scale": -0.2,
-    "concurrent": 5,
-    "model": "qwen-max",
-    "api_max_retries": 200,
-    "llm_evaluation_log_dir": None,
-    "adca_grpo": {
-        "prm_scheme": "decouple",
-        "do_batch_norm": True,
-        "equal_trajectory_weight": True,
-        "fix_base": 0.2,
-        "alpha": 0.1,
-        "alpha_min": 0.0,
-        "alpha_cosine_decay_enable": False,
-        "total_steps": 100,
-        "orm_distribution": "last_step",
-        "enable_length_normalization": False,
-        "prm_steps": 100,
-        "skip_type": "none",
-        "enable_adca_metric": False,
-    },
-}
-
-
-def test_agentevolvers_block_is_taken_as_it_is():
-    assert adca_config(AttributionSettings.model_validate(AGENTEVOLVERS_BLOCK)) == AdcaConfig(
-        neg_unconsistent_scale=-0.2
-    )
 
 
 def test_presets_fill_what_is_left_open():

@@ -102,12 +102,6 @@ def test_the_experiment_that_new_writes_names_splits_that_the_environment_has(pa
     assert resolved.experiment_dir == Path("experiments/last_word/first")
 
 
-def conf(tmp_path, text):
-    path = tmp_path / "mine.yaml"
-    path.write_text(f"{text}\nenv_service: {{env_type: pocket}}\n")
-    return path
-
-
 def test_the_stage_of_the_other_page_is_taken_by_the_section_and_clips():
     section = AttributionSettings.model_validate(
         yaml.safe_load(block("yaml", "attribution"))["attribution_driven_credit_assignment"]

@@ -5,21 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from env_service.hosting.processes import without_secrets
-
-
-def test_secrets_and_rays_variables_do_not_reach_isolated_environments() -> None:
-    secrets = (
-        "OPENAI_API_KEY",
-        "ENV_SERVICE_TOKEN",
-        "DB_PASSWORD",
-        "AWS_SECRET_ACCESS",
-        "RAY_ADDRESS",
-        "JUDGE_API_KEY",
-    )
-    environ = {"PATH": "/bin", **dict.fromkeys(secrets, "k")}
-    assert without_secrets(environ, keep=["JUDGE_API_KEY"]) == {"PATH": "/bin", "JUDGE_API_KEY": "k"}
-
 
 def test_a_host_sees_of_the_secrets_in_files_those_that_are_passed_on(tmp_path: Path) -> None:
     for name in ("WANTED_KEY", "OTHER_KEY"):

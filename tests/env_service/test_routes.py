@@ -111,19 +111,6 @@ async def test_only_json_is_accepted_so_that_a_web_form_cannot_post() -> None:
         assert not running.service.instances
 
 
-async def test_a_body_over_the_limit_is_413_and_one_without_a_length_411() -> None:
-    async with serving(max_body_bytes=1000) as running, Http(running.url) as http:
-
-        async def chunks() -> Any:
-            for _ in range(20):
-                yield b"x" * 100
-
-        json_type = {"Content-Type": "application/json"}
-        assert (await http.post("/create", data=b"x" * 1001, headers=json_type))[0] == 413
-        assert (await http.post("/create", data=chunks(), headers=json_type))[0] == 411
-        assert (await http.post("/create", {"task_id": "t1"}))[0] == 200
-
-
 async def test_many_requests_in_one_are_answered_in_order_each_for_itself() -> None:
     async with serving() as running, Http(running.url) as http:
         ids = [f"i{number}" for number in range(5)]

@@ -9,13 +9,6 @@ from experience_manager.settings import TEMPLATE
 OPENING = [{"role": "system", "content": "You are at site k7."}, {"role": "user", "content": "do t1"}]
 
 
-def test_a_record_becomes_what_was_asked_done_and_achieved():
-    (found,) = read_attempts([record(score=0.4)])
-    assert (found.task_id, found.trajectory_id, found.group_id) == ("t1", "t1_0", "t1")
-    assert (found.opening, found.task) == ("You are at site k7.", "do t1")
-    assert found.steps == ((0, "note.del n3", "ok"),) and found.score == 0.4 and not found.success and not found.guided
-
-
 def test_the_guidance_that_a_rollout_had_is_no_part_of_what_is_learned_from_it():
     guidance = inject(OPENING, Guidance("secret advice", ("a",)), TEMPLATE).use().to_dict()["guidance"]
     (found,) = read_attempts([record(guidance=guidance)])

@@ -13,21 +13,14 @@ from experience_manager.manager import DistillQueue
 class Work:
     """Notes the groups that it gets; waits for `gate` if there is one."""
 
-    def __init__(self, gate=None, fail=(), exhausted_after=None):
-        self.gate, self.fail, self.exhausted_after = gate, fail, exhausted_after
-        self.seen, self.at_once, self.most = [], 0, 0
+    def __init__(self, gate=None, exhausted_after=None):
+        self.gate, self.exhausted_after = gate, exhausted_after
+        self.seen = []
 
     async def __call__(self, group, step):
         self.seen.append((group[0].task_id, step))
-        self.at_once += 1
-        self.most = max(self.most, self.at_once)
-        try:
-            await (self.gate.wait() if self.gate else asyncio.sleep(0))
-            if group[0].task_id in self.fail:
-                raise RuntimeError("something unforeseen")
-            return Distilled(counts=Counter(stored=1), exhausted=len(self.seen) == self.exhausted_after)
-        finally:
-            self.at_once -= 1
+        await (self.gate.wait() if self.gate else asyncio.sleep(0))
+        return Distilled(counts=Counter(stored=1), exhausted=len(self.seen) == self.exhausted_after)
 
 
 def groups(*names):

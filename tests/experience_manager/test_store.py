@@ -15,7 +15,6 @@ from experience_manager.errors import (
     StoreCorrupt,
     StoreError,
 )
-from experience_manager.index import Where
 from experience_manager.pool import Pool
 from experience_manager.store import Count, Store
 
@@ -37,14 +36,6 @@ def pool(store):
     return Pool(store, SMALL)
 
 
-def test_workspaces_do_not_see_each_other(store):
-    insert(store, experience(id="a"), workspace="one")
-    insert(store, experience(id="a", content="other"), workspace="two")
-    assert store.get("one", "a").content == "read its doc first" and store.get("two", "a").content == "other"
-    assert [h.experience.content for h in Pool(store, SMALL, workspace="two").search("a note", 5)] == ["other"]
-    assert store.delete("one") == 1 and store.workspaces() == {"two": 1}
-
-
 def test_a_replacement_that_fails_leaves_everything_and_it_is_still_found(pool, monkeypatch):
     pool.put(texts(5))
     pool.search("anything", 1)
@@ -57,16 +48,6 @@ def test_a_replacement_that_fails_leaves_everything_and_it_is_still_found(pool, 
     monkeypatch.undo()
     assert ids_of(pool.store) == {f"e{i}" for i in range(5)}
     assert len(pool.search("anything", 9)) == 5
-
-
-def test_edits_are_written_and_what_is_embedded_is_found_by_its_new_text(pool):
-    pool.put([*texts(20), experience(id="mine")])
-    pool.count({"mine": Count(uses=4, successes=1)})
-    edited = pool.edit("mine", content="zebra crossing walrus", scope="site k7")
-    assert (edited.content, edited.scope, edited.uses, edited.successes) == ("zebra crossing walrus", "site k7", 4, 1)
-    assert edited.modified > edited.created
-    assert pool.search("zebra crossing walrus", 1)[0].experience.id == "mine"
-    assert pool.search("zebra crossing walrus", 21, Where(context="site k8"))[0].experience.id != "mine"
 
 
 def test_counters_add_up_and_pass_over_ids_that_are_gone(pool):

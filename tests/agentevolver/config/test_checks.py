@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from agentevolver.config.checks import for_verl, from_config, load
+from agentevolver.config.checks import for_verl, load
 from agentevolver.config.schema import of_verl
 from agentevolver.utils.errors import ConfigError
 from tests.constants import ENDPOINT
@@ -144,13 +144,6 @@ def test_a_wrong_yaml_is_one_line_that_names_the_file(tmp_path, content, message
     with pytest.raises(ConfigError, match=message) as caught:
         load(conf, ["device=cpu"])
     assert "bad.yaml" in str(caught.value) and "\n" not in str(caught.value)
-
-
-@pytest.mark.thorough
-def test_the_configuration_survives_its_own_file(tmp_path):
-    resolved = basic()
-    OmegaConf.save(OmegaConf.create(OmegaConf.to_container(resolved.config, resolve=True)), tmp_path / "config.yaml")
-    assert from_config(OmegaConf.load(tmp_path / "config.yaml")) == resolved.settings
 
 
 @pytest.mark.thorough

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from advantage_processor.adca import AdcaConfig
+from advantage_processor.pipeline import adca_config
 from agentevolver.config.checks import load
 from agentevolver.config.load import compose_defaults
 from agentevolver.config.trees import paths
@@ -44,4 +46,5 @@ attribution_driven_credit_assignment:
 
 def test_an_old_attribution_block_is_taken_as_it_is(tmp_path):
     (tmp_path / "old.yaml").write_text(OLD_ATTRIBUTION)
-    assert load(tmp_path / "old.yaml", ["device=cpu", *ENDPOINT]).settings.attribution.enable
+    section = load(tmp_path / "old.yaml", ["device=cpu", *ENDPOINT]).settings.attribution
+    assert section.enable and adca_config(section) == AdcaConfig(neg_unconsistent_scale=-0.2)

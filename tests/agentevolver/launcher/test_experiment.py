@@ -52,19 +52,6 @@ def test_the_number_of_gpus_and_nodes_is_no_other_experiment(before: dict[str, A
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "override",
-    [
-        "trainer.total_training_steps=7",
-        "env_service.env_url=http://127.0.0.1:9999",
-        "actor_rollout_ref.rollout.gpu_memory_utilization=0.5",
-    ],
-)
-def test_how_long_how_fast_and_where_may_change(before: dict[str, Any], override: str) -> None:
-    assert keys(before, override) == []
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
     ("override", "key"),
     [
         ("actor_rollout_ref.actor.optim.lr=1e-5", "actor_rollout_ref.actor.optim.lr"),

@@ -29,25 +29,6 @@ def plan(configuration: FakeConfiguration, options: Options = CONF, presence: Pr
     return make_plan(options, configuration, presence, RunRegistry(configuration.experiment_dir / "run"))
 
 
-def test_ray_then_the_environment_service_then_the_job(configuration: FakeConfiguration) -> None:
-    made = plan(replace(configuration, env_service=env_section()))
-    ray, environments = made.services
-    assert (ray.name, environments.name) == ("ray", "env_service")
-    assert ray.restarts == 0 and environments.restarts > 0
-    address = environments.env["RAY_ADDRESS"]
-    assert f"--port={address.rpartition(':')[2]}" in ray.argv and f"--temp-dir={made.temp_dir}/ray" in ray.argv
-    assert {"--num-cpus=4", "--num-gpus=1", "--object-store-memory=100000000", "--include-dashboard=false"} <= set(
-        ray.argv
-    )
-    assert environments.argv[1:4] == ("-m", "env_service", "serve")
-    assert {"--host=127.0.0.1", "--port=8080", f"--ray-address={address}", "--env=pocket"} <= set(environments.argv)
-    assert environments.health_urls == ("http://127.0.0.1:8080/healthz",)
-    assert made.job is not None
-    assert made.job.argv[1:] == ("-m", "agentevolver.trainer.job.main", "--config", str(made.config_path))
-    assert all(spec.env["TMPDIR"] == f"{made.temp_dir}/tmp" for spec in (*made.services, made.job))
-    assert made.job.env["RAY_ADDRESS"] == address and made.job.env["OMP_NUM_THREADS"] == "1"
-
-
 def test_rays_door_is_locked_unless_the_user_decided_about_it(
     configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,12 +66,6 @@ def test_a_service_that_runs_is_used(configuration: FakeConfiguration) -> None:
     made = plan(configuration, presence=Presence("declared as external: a service"))
     assert [spec.name for spec in made.services] == ["ray"]
     assert "uses the environment service at http://127.0.0.1:8080, declared as external: a service" in made.describe()
-
-
-def test_a_service_of_the_launch_must_say_that_this_launch_has_started_it(configuration: FakeConfiguration) -> None:
-    options = Options(conf=Path("x"), services=("logview",))
-    services = plan(configuration, options).services
-    assert {spec.name for spec in services if spec.says_who} == {"env_service", "logview"}
 
 
 @pytest.mark.environment("pocket", "gymnasium", "bfcl")

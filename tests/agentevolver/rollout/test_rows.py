@@ -1,14 +1,10 @@
 """A rollout as verl's rows: tokens as recorded, failures masked and counted."""
 
-import asyncio
-
 import pytest
-import torch
 
 from agentevolver.rollout.rollout import Rollout
 from agentevolver.rollout.rows import to_outputs, to_row
 from agentevolver.trainer.validation import validation_metrics
-from agentevolver.trainer.verl_plugin import agent_loop
 from agentevolver.types import Outcome, StopReason, Task, TrainingSample, Trajectory
 
 SAMPLE = TrainingSample([1, 2], [3, 4, 5], [1, 0, 1], [-0.1, 0.0, -0.2], [0, -1, 1])
@@ -53,25 +49,3 @@ def test_the_record_is_carried_once_and_where_verl_hands_it_on():
     assert ["trajectory" in o.extra_fields for o in outputs] == [False, True]
     outputs = to_outputs(rollout(samples=(SAMPLE, SAMPLE)), 9, 6, validation=True)
     assert ["trajectory" in o.extra_fields["reward_extra_info"] for o in outputs] == [False, True]
-
-
-class Queue:
-    def __init__(self, error=None):
-        self.puts, self.error = [], error
-
-    async def async_kv_batch_put(self, keys, fields, tags, partition_id):
-        if self.error:
-            raise self.error
-        self.puts.append((keys, partition_id, fields["x"].tolist()))
-
-
-async def test_rows_that_arrive_together_go_in_one_put_per_partition(monkeypatch):
-    queue = Queue()
-    monkeypatch.setattr(agent_loop, "tq", queue)
-    writer = agent_loop.RowWriter(gather_s=0.01)
-    await asyncio.gather(
-        *(writer.put([(f"k{i}", {"x": torch.tensor(i)}, {})], "val" if i == 2 else "train") for i in range(4))
-    )
-    assert sorted(queue.puts) == [(["k0", "k1", "k3"], "train", [0, 1, 3]), (["k2"], "val", [2])]
-    await writer.put([("k9", {"x": torch.tensor(9)}, {})], "train")
-    assert queue.puts[-1] == (["k9"], "train", [9])

@@ -13,6 +13,7 @@ from verl.utils.metric import Metric
 from agentevolver.trainer import update
 from agentevolver.trainer.loss import ROWS_COLUMN, selective_ppo_loss
 from agentevolver.trainer.update import arrange, mini_batches, required_multiple
+from tests.agentevolver.trainer.memory_queue import Queue
 from tests.agentevolver.trainer.test_loss import AGGREGATIONS, BOOSTED, Batch, batches, config, slow_loss
 
 WITHDRAWN = {"log_ratio": [0.5, -0.5, 0.1], "advantage": [2.0, -2.0, 1.0], "mask": [0, 0, 0]}
@@ -137,31 +138,15 @@ def test_micro_batches_of_two_ranks_add_up_to_the_mean_over_rows_that_count():
     assert sum(parts) / 2 == pytest.approx(expected, rel=1e-5)
 
 
-class Queue:
-    """TransferQueue in memory."""
-
-    def __init__(self, **columns):
-        self.columns = columns
-
-    def kv_batch_get(self, keys, partition_id, select_fields):
-        return {
-            name: torch.nested.as_nested_tensor([self.columns[name][key] for key in keys], layout=torch.jagged)
-            for name in select_fields
-        }
-
-    def kv_batch_put(self, keys, partition_id, fields):
-        for name in fields.keys():  # noqa: SIM118 - a TensorDict iterates over its rows
-            self.columns.setdefault(name, {}).update(zip(keys, fields[name].tolist(), strict=True))
-
-
 def test_a_batch_is_arranged_by_what_is_trained_on(monkeypatch):
     """Padding and withdrawn rows do not count, nor does a row of which rejection left nothing."""
     masks = {"a": [1, 0], "b": [0, 0], "c": [1], "pad": [1], "d": [0, 1], "e": [1]}
-    queue = Queue(response_mask={key: torch.tensor(mask) for key, mask in masks.items()})
+    queue = Queue()
+    queue.rows = {key: {"response_mask": torch.tensor(mask)} for key, mask in masks.items()}
     monkeypatch.setattr(update, "tq", queue)
     tags = [{"is_padding": key == "pad"} for key in masks]
     batch = KVBatchMeta(keys=list(masks), tags=tags, partition_id="train", fields=["advantages"])
     arrange(batch, [0, 1, 2, 4, 5], ranks=1, steps=2)
     assert batch.keys == ["a", "c", "b", "d", "e", "pad"] and batch.tags[-1]["is_padding"]
-    assert queue.columns[ROWS_COLUMN] == dict.fromkeys(masks, 2.0)
+    assert {key: float(row[ROWS_COLUMN]) for key, row in queue.rows.items()} == dict.fromkeys(masks, 2.0)
     assert batch.fields == ["advantages", ROWS_COLUMN]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentevolver.utils.openings import Opening, marked_query, replace_query, without_query
+from agentevolver.utils.openings import marked_query, replace_query
 
 TEXT = st.text(alphabet="abc \n", max_size=6)
 
@@ -28,12 +28,3 @@ def test_whatever_stands_around_the_query_stays(before, after, query):
 @pytest.mark.parametrize("info", [None, {}, {"query": ""}, {"query": 3}, {"query": "not there"}, {"query": "a"}])
 def test_without_a_mark_another_query_goes_below(info):
     assert replace_query(said("a map of a lake"), "walk", info) == said("a map of a lake\n\nwalk")
-
-
-def test_the_text_without_the_query():
-    assert without_query(said("rules", "walk\n\nA F"), "walk") == "rules\n\nA F"
-    assert without_query(said("rules", "walk"), "walk") == "rules"
-    assert without_query(said("rules", "A F"), None) == "rules\n\nA F"
-    assert without_query([], "walk") == ""
-    opening = Opening.of({"state": said("rules", "look\n\nA F"), "info": {"query": "look"}})
-    assert (opening.query, opening.context) == ("look", "rules\n\nA F")

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from agentevolver.view.app import COOKIE, STATIC, address, create_app, page_access
+from agentevolver.view.app import STATIC, create_app, page_access
 from agentevolver.view.experiment import Experiment
 from agentevolver.view.views import added_views
-from experience_manager.store import Store
 from tests.agentevolver.view.runs import make_run
 
 LOCAL = "http://127.0.0.1:8600"
@@ -59,16 +58,6 @@ def test_an_experiment_from_before_records_had_a_schema_is_shown(run: Path, clie
     assert client.get("/api/trajectories/training", params={"step": 1, "text": "K1.1"}).json()["rows"] == [failed]
 
 
-WAYS_OUT = (
-    "/..%2fconfig.yaml",
-    "/views/../../app.py",
-    "/..%5capp.py",
-    "//etc/passwd",
-    "/api/logs/..%2f..%2fconfig.yaml",
-    "/api/logs/..%00",
-)
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("path", "status"),
@@ -84,49 +73,11 @@ def test_mistakes_are_said_in_one_line(path: str, status: int, client: TestClien
     assert answer.status_code == status and "\n" not in answer.json()["detail"]
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("path", WAYS_OUT)
-def test_no_path_leads_out_of_the_folder(path: str, client: TestClient) -> None:
-    answer = client.get(path)
-    assert answer.status_code in (400, 404) and "sk-secret" not in answer.text and "root:" not in answer.text
-
-
-def test_nothing_is_changed_without_the_token(client: TestClient, run: Path) -> None:
-    good = token(client)
-    foreign = {**good, "origin": "https://evil.example"}
-    for status, headers in (
-        (401, {}),
-        (401, {"authorization": "Bearer wrong"}),
-        (403, foreign),
-        (403, {**good, "origin": "null"}),
-    ):
-        assert client.patch(E1, json={"pinned": True}, headers=headers).status_code == status
-        assert client.delete(E1, headers=headers).status_code == status
-        assert client.post("/api/state", headers=headers).status_code == status
-    with Store(run / "experience.sqlite") as store:
-        assert not store.get("default", "e1").pinned
-    assert client.patch(E1, json={"pinned": True}, headers={**good, "origin": LOCAL}).status_code == 200
-
-
 def test_nobody_else_may_read_the_token(client: TestClient) -> None:
     answer = client.get("/api/session", headers={"origin": "https://evil.example"})
     assert answer.status_code == 403 and "token" not in answer.json()
     assert "access-control-allow-origin" not in answer.headers
     assert answer.headers["cross-origin-resource-policy"] == "same-origin"
-
-
-def test_beyond_loopback_everything_needs_the_token(run: Path) -> None:
-    guard = page_access("0.0.0.0", "a-token")
-    assert address(guard, 8600) == "http://0.0.0.0:8600/?token=a-token"
-    with TestClient(create_app(Experiment(run), guard), base_url="http://example.org:8600") as client:
-        assert client.get("/healthz").json()["name"] == "agentevolver page"
-        for path in ("/", "/app.js", "/api/state", "/api/session", "/?token=wrong"):
-            assert client.get(path).status_code == 401
-        page = client.get("/?token=a-token")
-        assert page.status_code == 200 and "token" not in str(page.url) and client.cookies[COOKIE] == "a-token"
-        assert client.get("/api/state").status_code == 200
-        assert client.delete(E1).status_code == 401, "the cookie alone changes nothing"
-        assert client.delete(E1, headers=token(client)).status_code == 200
 
 
 def test_a_text_that_is_edited_is_a_persons_and_found_by_what_it_says_now(client: TestClient, run: Path) -> None:

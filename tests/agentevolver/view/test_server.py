@@ -15,6 +15,8 @@ from tests.agentevolver.view.runs import make_run
 
 ROOT = Path(__file__).parents[3]
 LAUNCHER = (sys.executable, str(ROOT / "launcher.py"))
+PATHS = ("/../../config.yaml", "/views/../../../config.yaml", "//config.yaml", "/static/%2e%2e/app.py")
+PATHS += ("/..%2fconfig.yaml", "/..%5capp.py", "/api/logs/..%2f..%2fconfig.yaml", "/api/logs/..%00")
 pytestmark = pytest.mark.service
 
 
@@ -53,7 +55,7 @@ def test_ctrl_c_is_how_one_leaves(run: Path) -> None:
 def test_a_path_that_a_client_would_mend_leads_nowhere_either(run: Path) -> None:
     with serving(run) as (_, address):
         port = address.rstrip("/").rpartition(":")[2]
-        for path in ("/../../config.yaml", "/views/../../../config.yaml", "//config.yaml", "/static/%2e%2e/app.py"):
+        for path in PATHS:
             done = subprocess.run(
                 ["curl", "-s", "--noproxy", "*", "--path-as-is", f"http://127.0.0.1:{port}{path}"],
                 capture_output=True,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentevolver.rollout.engine import EngineRefused, Generated
+from agentevolver.rollout.engine import EngineRefused
 from agentevolver.rollout.gateway import chat
 from agentevolver.rollout.gateway.request import RequestRefused
 from agentevolver.rollout.gateway.rollout import CallLimits
@@ -121,15 +121,3 @@ async def test_limits_of_calls_and_of_sampled_tokens(renderer):
         with pytest.raises(RequestRefused, match="this rollout has had its"):
             await played.complete(asked(user("t")))
         assert played.stop_reason is StopReason.MAX_STEPS and played.calls == answered
-
-
-@pytest.mark.parametrize("log_probs", [[-0.5, -1.25], [-0.1, -1e-300]])
-async def test_log_probs_are_kept_to_the_last_bit(renderer, log_probs):
-    class Engine:
-        async def generate(self, request_id, prompt_ids, sampling_params):
-            return Generated([5, 6], list(log_probs), 3, 4)
-
-    played = rollout(renderer, Engine())
-    await played.complete(asked(user("t")))
-    (sample,) = played.samples()
-    assert sample.log_probs == log_probs and played.versions == {3, 4}

@@ -19,9 +19,6 @@ from agentevolver.trainer.job.frozen_engine import FrozenEngine
 from agentevolver.utils.retry import BackoffPolicy
 from tests.tiny_model import build
 
-# ---- the arguments ----
-
-
 # ---- checkpoints by turns ----
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from agentevolver.launcher.options import Options, parse
 from agentevolver.utils.errors import LaunchError, TrainingFailed, UsageError
-from agentevolver.utils.secrets import MASK, masked_arguments, masked_text
+from agentevolver.utils.secrets import MASK, masked_arguments, masked_text, read_dotenv
 
 if TYPE_CHECKING:
     from agentevolver.config.checks import Resolved
@@ -308,13 +308,6 @@ def _kill(registry: RunRegistry) -> None:
         logger.info("nothing to end: no run of this checkout is recorded")
     if problems:
         raise LaunchError("; ".join(problems))
-
-
-def read_dotenv(root: Path) -> None:
-    """Set the variables of the checkout's `.env` that are not set yet."""
-    from dotenv import load_dotenv
-
-    load_dotenv(root / ".env", override=False)
 
 
 def _set_up_logging() -> None:

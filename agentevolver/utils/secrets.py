@@ -6,7 +6,9 @@ by name, in any spelling (`WANDB_API_KEY`, `apiKey`), and by form.
 
 from __future__ import annotations
 
+import codecs
 import ctypes
+import io
 import os
 import re
 import shutil
@@ -14,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from agentevolver.utils.errors import UsageError
 from agentevolver.utils.files import create
 
 SECRETS = "AGENTEVOLVER_SECRETS"
@@ -52,6 +55,28 @@ _LOOKS = re.compile(
 )
 _REFERENCE = re.compile(r"\$\{[^,{}]*(?:,\s*(?:null|''|\"\")?\s*)?\}")
 _HARMLESS = re.compile(r"\*{3}|[-+]?[\d_.]+|true|false|null|none|str|int|float|bool|\||", re.IGNORECASE)
+
+
+def read_dotenv(root: Path) -> None:
+    """Set the variables of a folder's `.env` that are not set yet. Raises UsageError if the file cannot be read."""
+    from dotenv import load_dotenv
+    from dotenv.parser import parse_stream
+
+    path = root / ".env"
+    if not path.exists():
+        return
+    line = 1
+    try:
+        written = path.read_bytes()
+        marked = written.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        text = written.decode("utf-16" if marked else "utf-8-sig")
+        for read in parse_stream(io.StringIO(text)):
+            line = read.original.line
+            if read.error or "\0" in read.original.string:
+                raise UsageError(f"{path}, line {line} is not NAME=value: correct it, and save the file as UTF-8")
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}; save it as UTF-8") from error
+    load_dotenv(stream=io.StringIO(text), override=False)
 
 
 def secret(name: str, folder: str | None = None) -> str:

@@ -16,6 +16,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from agentevolver.trainer.checkpoints import EXTRA, MODEL, OPTIMIZER, check_ranks, layout_of, shard
 from agentevolver.trainer.shards import joined, read_shards
 from agentevolver.trainer.verl_plugin.rotary import restore_rotary
+from agentevolver.utils.turn_ends import restore_ends
 
 
 def resharded(pieces: Sequence[Any], model: torch.Tensor) -> Any:
@@ -68,7 +69,9 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
     ) -> None:
         super().save_checkpoint(local_path, hdfs_path, global_step, max_ckpt_to_keep)
         if self.rank == 0:
-            leave_attention_open(Path(local_path) / "huggingface" / "config.json")
+            folder = Path(local_path) / "huggingface"
+            leave_attention_open(folder / "config.json")
+            restore_ends(folder, str(self.model.config.name_or_path))
 
     def _load_model(self, saved: Sequence[Mapping[str, Any]]) -> None:
         own = self.model.state_dict()

@@ -84,9 +84,7 @@ def read_line(record: Any, name: str, untold_score: float | None = None) -> Traj
     if "trajectory_id" in record or {"task", "stop_reason"} <= record.keys():
         return Trajectory.from_dict(record)
     messages, beside = _conversation(record)
-    checked: list[dict[str, Any]] = []
-    for place, message in enumerate(messages):
-        checked.append(_message(message, place, checked))
+    checked = [_message(message, place) for place, message in enumerate(messages)]
     if not any(message["role"] == "assistant" for message in checked):
         raise ValueError("no message of the assistant, so there is nothing to learn from")
     score = _score(beside, untold_score)
@@ -97,11 +95,8 @@ def read_line(record: Any, name: str, untold_score: float | None = None) -> Traj
         task_id=_named(checked) if named in (None, "") else str(named),
         env_type=str(beside.get("env_type") or IMPORTED),
         query=beside.get("query"),
-        metadata={
-            **{key: value for key, value in beside.items() if key not in _READ},
-            **metadata,
-            **({"tools": tools} if tools else {}),
-        },
+        metadata={key: value for key, value in beside.items() if key not in _READ}
+        | {**metadata, **({"tools": tools} if tools else {})},
     )
     outcome = Outcome(score, score >= 1.0)
     return Trajectory(task, name, 0, checked, _steps(checked), StopReason.FINISHED, outcome)
@@ -131,56 +126,41 @@ def _tools(beside: Mapping[str, Any]) -> list[Any]:
             found = orjson.loads(found)
     if not isinstance(found, list) or not all(isinstance(tool, Mapping) for tool in found):
         raise ValueError(f"`tools` is {str(found)[:60]!r}, and not a list of objects")
-    return [tool if "function" in tool or "name" not in tool else _function(tool) for tool in found]
+    return [{"type": "function", "function": tool} if "name" in tool else tool for tool in found]
 
 
-def _function(function: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "function", "function": function}
-
-
-def _message(message: Any, place: int, before: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _message(message: Any, place: int) -> dict[str, Any]:
     if not isinstance(message, Mapping) or message.get("role") not in ROLES:
         raise ValueError(f"message {place}: an object with a role ({', '.join(ROLES)}) was expected")
     given = {key: value for key, value in message.items() if value not in (None, "", [], {})}
     kept = {key: given.pop(key) for key in _SAID if key in given}
-    content = given.pop("refusal", "") if not kept.get("content") else kept["content"]
+    role, content = kept["role"], kept.get("content") or given.pop("refusal", "")
     if isinstance(content, list):
         content = "".join(_text(part, place) for part in content)
     elif not isinstance(content, str):
         raise ValueError(f"message {place}: `content` is neither text nor a list of parts")
-    weight = given.pop("weight", 1)
-    if weight not in (0, 1):
+    if (weight := given.pop("weight", 1)) not in (0, 1):
         raise ValueError(f"message {place}: `weight` is {weight!r}, and neither 0 nor 1")
     if weight == 0:
         kept["weight"] = 0
-    if kept["role"] == "assistant":
-        content = _said(given, kept, content, place)
-    elif kept["role"] == "function":
-        calls = next((one["tool_calls"] for one in reversed(before) if one.get("tool_calls")), None)
-        if calls is None:
-            raise ValueError(f"message {place}: the result of a function, and none was called before")
-        kept |= {"role": "tool", "tool_call_id": calls[-1].get("id")}
+    if role == "function":  # it answers the message before
+        kept |= {"role": "tool", "tool_call_id": f"call{place - 1:05d}"}
+    if role == "assistant" and "function_call" in given and "tool_calls" not in kept:
+        # Mistral's templates demand ids of nine letters and digits.
+        call = {"id": f"call{place:05d}", "type": "function", "function": given.pop("function_call")}
+        kept["tool_calls"] = [call]
+    thought = next((given[key] for key in _THOUGHTS if key in given), None)
+    if role == "assistant" and isinstance(thought, str):
+        given = {key: value for key, value in given.items() if key not in _THOUGHTS or value != thought}
+        if thought.strip() not in content:
+            content = f"<think>\n{thought.strip()}\n</think>\n\n{content}"
     if strange := sorted(given.keys() - _LABELS):
-        raise ValueError(f"message {place}: `{strange[0]}` of the role {kept['role']} is not understood; remove it")
-    kept["role"] = "system" if kept["role"] == "developer" else kept["role"]
+        raise ValueError(f"message {place}: `{strange[0]}` of the role {role} is not understood; remove it")
+    kept["role"] = "system" if role == "developer" else kept["role"]
     for call in kept.get("tool_calls", ()):
         if not isinstance(call, Mapping) or not isinstance(call.get("function"), Mapping):
             raise ValueError(f"message {place}: a tool call without its `function`")
     return {**kept, "content": content}
-
-
-def _said(given: dict[str, Any], kept: dict[str, Any], content: str, place: int) -> str:
-    """Move the call of a function from `given` to `kept`, and return the text behind its reasoning."""
-    if "function_call" in given:
-        if "tool_calls" in kept:
-            raise ValueError(f"message {place}: `function_call` and `tool_calls` say two things; keep one")
-        # Mistral's templates demand ids of nine letters and digits.
-        kept["tool_calls"] = [{"id": f"call{place:05d}", **_function(given.pop("function_call"))}]
-    thoughts = {given.pop(key) if isinstance(given[key], str) else None for key in _THOUGHTS if key in given}
-    if None in thoughts or len(thoughts) > 1:
-        raise ValueError(f"message {place}: the reasoning is not one text ({', '.join(_THOUGHTS)})")
-    thought = next(iter(thoughts), "").strip()
-    return f"<think>\n{thought}\n</think>\n\n{content}" if thought and thought not in content else content
 
 
 def _text(part: Any, place: int) -> str:

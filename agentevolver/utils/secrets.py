@@ -6,7 +6,6 @@ by name, in any spelling (`WANDB_API_KEY`, `apiKey`), and by form.
 
 from __future__ import annotations
 
-import codecs
 import ctypes
 import io
 import os
@@ -65,17 +64,14 @@ def read_dotenv(root: Path) -> None:
     path = root / ".env"
     if not path.exists():
         return
-    line = 1
     try:
         written = path.read_bytes()
-        marked = written.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        text = written.decode("utf-16" if marked else "utf-8-sig")
-        for read in parse_stream(io.StringIO(text)):
-            line = read.original.line
-            if read.error or "\0" in read.original.string:
-                raise UsageError(f"{path}, line {line} is not NAME=value: correct it, and save the file as UTF-8")
+        text = written.decode("utf-16" if written[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
     except (OSError, UnicodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}; save it as UTF-8") from error
+    for read in parse_stream(io.StringIO(text)):
+        if read.error or "\0" in read.original.string:
+            raise UsageError(f"{path}, line {read.original.line} is not NAME=value; correct it, and save it as UTF-8")
     load_dotenv(stream=io.StringIO(text), override=False)
 
 

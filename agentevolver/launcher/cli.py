@@ -124,7 +124,7 @@ def load_configuration(options: Options) -> Resolved:
     """Compose and check the configuration. Raises UsageError."""
     from agentevolver.config.checks import load
     from agentevolver.config.openings import load_measured
-    from agentevolver.launcher.experiment import check_checkpoint, check_model, check_target
+    from agentevolver.launcher.experiment import check_checkpoint, check_target
     from agentevolver.utils.errors import ConfigError
 
     if options.target is not None:
@@ -138,7 +138,6 @@ def load_configuration(options: Options) -> Resolved:
         )
     except ConfigError as error:
         raise UsageError(" ".join(str(error).split())) from error
-    check_model(str(resolved.config.actor_rollout_ref.model.path))
     check_checkpoint(resolved.config)
     return resolved
 

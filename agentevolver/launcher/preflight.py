@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from agentevolver.config.checks import Resolved
+from agentevolver.config.model import check_model
 from agentevolver.launcher.accelerator import examine
 from agentevolver.launcher.environments import check_environments
 from agentevolver.launcher.experiment import START, Presence, check_disk, check_ray_address, env_service_presence
@@ -62,6 +63,8 @@ def preflight(options: Options, configuration: Resolved, registry: RunRegistry) 
         return [f"a head answers at {configuration.ray.address}"]
 
     attempt("disk", disk)
+    if options.conf is not None:
+        attempt("model", lambda: check_model(configuration.config))
     if options.conf is not None and configuration.config.trainer.device == "cuda":
         attempt("gpu", lambda: examine(configuration.config, {**os.environ, **configuration.env}))
     if options.conf is None and not registered_services(options):

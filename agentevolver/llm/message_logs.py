@@ -104,6 +104,8 @@ def read_line(record: Any, name: str, untold_score: float | None = None) -> Traj
 
 def _conversation(record: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
     request, response = record.get("request"), record.get("response")
+    said: Any = record.get("messages")
+    beside = dict(record)
     if isinstance(request, Mapping) and isinstance(response, Mapping):
         try:
             (choice,) = response["choices"]
@@ -111,8 +113,6 @@ def _conversation(record: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, A
             beside = {**request, **{key: value for key, value in record.items() if value is not None}}
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError("`request` without `messages`, or `response` without one choice in `choices`") from error
-    else:
-        said, beside = record.get("messages"), dict(record)
     if not isinstance(said, list) or not said:
         raise ValueError("neither `messages`, nor `request` and `response`")
     system = [{"role": "system", "content": beside["system"]}] if beside.get("system") else []

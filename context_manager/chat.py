@@ -109,6 +109,8 @@ class ChatRenderer(Replies):
     def reply(self, message: Mapping[str, Any]) -> list[int]:
         """Return the ids of an assistant message as if the policy had sampled it; raises ChatTemplateError."""
         content, calls = str(message.get("content") or ""), message.get("tool_calls")
+        if content.startswith("<think>") and self._render([USER]).rstrip().endswith("<think>"):
+            content = content.removeprefix("<think>").lstrip("\n")  # the generation prompt opens the thought
         if not calls:
             return [*self._encode_cut(self._inert(content, by_policy=True)), self.end_id]
         rendered = self._render([USER, {**message, "content": MARKER}], generate=False)
@@ -120,6 +122,8 @@ class ChatRenderer(Replies):
         close = self._first_close(tail) if found else None
         if close is None:
             raise ChatTemplateError("the chat template does not write tool calls behind the text of a message")
+        if not tail[: close[0]].strip():
+            raise ChatTemplateError("the chat template writes no tool calls")
         called = tail[: close[0]] if content else tail[: close[0]].lstrip("\n")
         return [*self._encode_cut(self._inert(content, by_policy=True) + called), close[1]]
 

@@ -15,6 +15,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from agentevolver.config.asynchronous import check_asynchronous
 from agentevolver.config.cross_checks import check_settings, check_sizes
@@ -24,13 +25,14 @@ from agentevolver.config.kernels import check_kernels
 from agentevolver.config.layers import NAMES, Layer, read_layers
 from agentevolver.config.load import lay_over
 from agentevolver.config.model import Model
+from agentevolver.config.model_files import FOLDERS, local
 from agentevolver.config.schema import RolloutSettings, Settings, own_places, place_of
 from agentevolver.config.section import Section
 from agentevolver.config.training import RaySettings
 from agentevolver.config.trees import one_line, select
 from agentevolver.config.verl_keys import check as check_verl_keys
 from agentevolver.utils import recipes
-from agentevolver.utils.errors import ConfigError
+from agentevolver.utils.errors import ConfigError, all_of
 
 # verl's keys that `agentevolver.trainer.job.main` sets to the experiment's task files.
 _WRITTEN_BY_THE_RUN = ("data.train_files", "data.val_files")
@@ -90,27 +92,40 @@ def load(
         ConfigError: one line that says what to change.
     """
     layers = read_layers(conf, overrides or [])
-    device = take_device(layers)
-    config, defaults, model = lay_over(device, layers, measured)
+    device, problems = take_device(layers), list[str]()
+    config, defaults, model = lay_over(device, layers, measured, problems)
     for key in _WRITTEN_BY_THE_RUN:
         if OmegaConf.select(config, key) is not None:
-            raise ConfigError(
+            problems.append(
                 f"{key} is set by the run: tasks come from the environment's splits (data.train_split, "
                 "data.val_splits); remove it"
             )
+    for key in FOLDERS:
+        # Every process reads the same folder, also in another working folder.
+        if isinstance(given := OmegaConf.select(config, key), str) and (folder := local(given)) != given:
+            OmegaConf.update(config, key, folder)
     if (config.trainer.experiment_name or "read_yaml_name") == "read_yaml_name":
         config.trainer.experiment_name = conf.stem if conf is not None else "default"
     for key in NAMES:
         name = str(OmegaConf.select(config, key) or "")
         outside = name.startswith("~") or {"", ".", ".."} & set(name.split("/"))
         if outside or any(letter < " " for letter in name) or len(name.encode()) > 200:
-            raise ConfigError(f"{key}: name a folder below experiment.root, in at most 200 bytes, found {name!r}")
+            problems.append(f"{key}: name a folder below experiment.root, in at most 200 bytes, found {name!r}")
     config.trainer.experiment_name = name.replace("|", "-").replace("/", "-")
-    undecided = check_verl_keys(layers, config, defaults, own_places())
-    settings = _typed(config)
-    if settings.env_service.is_mixture:
-        _check_read_by_a_mixture(layers, defaults)
-    recipes.called("check", settings, config, [(layer.content, layer.source) for layer in layers])
+    undecided: tuple[str, ...] = ()
+    try:
+        undecided = check_verl_keys(layers, config, defaults, own_places())
+    except ConfigError as error:
+        problems.append(str(error))
+    try:
+        settings = _typed(config)
+        if settings.env_service.is_mixture:
+            _check_read_by_a_mixture(layers, defaults)
+        recipes.called("check", settings, config, [(layer.content, layer.source) for layer in layers])
+    except ConfigError as error:
+        problems.append(str(error))
+    if problems:
+        raise ConfigError("; ".join(dict.fromkeys(problems)))
     return Resolved(config, settings, model, undecided=undecided)
 
 
@@ -170,25 +185,26 @@ def _typed(config: DictConfig) -> Settings:
     try:
         settings = Settings.model_validate(_gather(config))
     except ValidationError as error:
-        first = error.errors()[0]
-        location = [str(part) for part in first["loc"]]
-        place = place_of(".".join(location))
-        # Validators of a section name the value themselves. The value of api_key_env may be a key, so it is not shown.
-        found = (
-            ""
-            if isinstance(first["input"], dict | BaseModel) or location[-1] == "api_key_env"
-            else f", found {first['input']!r}"
-        )
-        message = first["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"{place}: {message[0].lower()}{message[1:]}{found}") from error
+        raise ConfigError("; ".join(map(_told, error.errors()))) from error
     except OmegaConfBaseException as error:
         raise ConfigError(one_line(error)) from error
-    check_sizes(settings.sizes)
-    check_kernels(lambda path: _resolved(config, path))
-    check_settings(settings, config)
-    check_asynchronous(settings, config)
-    recipes.called("check", settings, config, ())
+    all_of(
+        lambda: check_sizes(settings.sizes),
+        lambda: check_kernels(lambda path: _resolved(config, path)),
+        lambda: check_settings(settings, config),
+        lambda: check_asynchronous(settings, config),
+        lambda: recipes.called("check", settings, config, ()),
+    )
     return settings
+
+
+def _told(error: ErrorDetails) -> str:
+    location = [str(part) for part in error["loc"]]
+    # Validators of a section name the value themselves. The value of api_key_env may be a key, so it is not shown.
+    hidden = isinstance(error["input"], dict | BaseModel) or location[-1] == "api_key_env"
+    message = error["msg"].removeprefix("Value error, ")
+    found = "" if hidden else f", found {error['input']!r}"
+    return f"{place_of('.'.join(location))}: {message[0].lower()}{message[1:]}{found}"
 
 
 def _gather(config: DictConfig) -> dict[str, Any]:

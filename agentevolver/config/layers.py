@@ -56,9 +56,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read as yaml: {one_line(error)}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: holds a {type(content).__name__}, an experiment's yaml is a mapping of keys")
-    for key in ("defaults", "hydra"):
-        if key in content:
-            raise ConfigError(f"{path}: remove `{key}`, the layers are composed by the launcher")
     for key in NAMES:
         if not isinstance(select(content, key), str | None):
             content["trainer"][key.partition(".")[2]] = select(spelled, key)  # type: ignore[index]

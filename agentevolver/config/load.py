@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib.util
 import pickle
+import re
 from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,14 @@ ASYNCHRONOUS: dict[str, Any] = {
 
 
 def lay_over(
-    device: Device, layers: Sequence[Layer], measured: Mapping[str, Any] | None = None
+    device: Device, layers: Sequence[Layer], measured: Mapping[str, Any] | None, problems: list[str]
 ) -> tuple[DictConfig, DictConfig, Model | None]:
     """Return the configuration with the layers, its defaults without them, and the model of `sized_defaults`. Raises
     ConfigError.
 
     Args:
         measured: defaults that follow from the environment's openings, by dotted key.
+        problems: gets a line for each key that nothing reads; the key is left out.
     """
     preset = written(layers, "exp_manager.preset")  # its model refuses an unknown preset
     own: dict[str, Any] = verl_overrides(preset if preset in PRESETS else "default")
@@ -61,18 +63,22 @@ def lay_over(
         OmegaConf.update(defaults, path, value, force_add=True)
     config: DictConfig = pickle.loads(pickle.dumps(defaults))
     for layer in layers:
-        refuse_unknown(layer.content, config, layer.source)
+        for path, problem in unknown_keys(layer.content, config, layer.source).items():
+            problems.append(problem)
+            section, _, key = path.rpartition(".")
+            (select(layer.content, section, {}) if section else layer.content).pop(key, None)
         merge(config, layer.content, layer.source)
     for added in recipes.called("over", contents):
         for content in added:
             merge(config, content, "a recipe, over the user's keys")
-    _check_references(config, layers)
+    problems += _check_references(config, defaults, layers)
     return config, defaults, model
 
 
-def _check_references(config: DictConfig, layers: Sequence[Layer]) -> None:
-    """Resolve the references in the layers. Raises ConfigError."""
+def _check_references(config: DictConfig, defaults: DictConfig, layers: Sequence[Layer]) -> list[str]:
+    """Return what is wrong with the references in the layers. A wrong one is replaced by the default."""
     # The typed view resolves only our keys, and an error in verl's would surface after the start.
+    problems = []
     for layer in layers:
         for path, value in leaves(layer.content):
             if "${" in str(value):
@@ -81,7 +87,9 @@ def _check_references(config: DictConfig, layers: Sequence[Layer]) -> None:
                     if OmegaConf.is_config(found):
                         OmegaConf.to_container(found, resolve=True)
                 except OmegaConfBaseException as error:
-                    raise ConfigError(one_line(error)) from error
+                    problems.append(one_line(error))
+                    OmegaConf.update(config, path, OmegaConf.select(defaults, path))
+    return problems
 
 
 def compose_defaults(device: Device, written: Sequence[Mapping[str, Any]] = ()) -> DictConfig:
@@ -176,23 +184,35 @@ def merge(config: DictConfig, layer: Mapping[str, Any], source: str) -> None:
 
 
 def refuse_unknown(layer: Mapping[str, Any], config: DictConfig, source: str) -> None:
-    """Raise ConfigError if a layer has an unknown key, or replaces a section by a value."""
+    """Raise ConfigError if a layer has unknown keys, or replaces a section by a value."""
+    if problems := unknown_keys(layer, config, source):
+        raise ConfigError("; ".join(problems.values()))
+
+
+def unknown_keys(layer: Mapping[str, Any], config: DictConfig, source: str) -> dict[str, str]:
+    """Return the keys of a layer that nothing reads, or that replace a section by a value, with what to do."""
     moved_keys = {old: new for recipe in recipes.recipes().values() for old, new in recipe.moved.items()}
-    for path in paths(layer):
+    found: dict[str, str] = {}
+    for path, value in leaves(layer):
+        sections = [path[: end.start()] for end in re.finditer(r"\.|$", path)]
         if any(path.startswith(f"{free}.") for free in open_keys()):
             continue
-        if (moved := moved_keys.get(path)) is not None:
-            raise ConfigError(f"{source}: `{path}` is not a key: write {moved}")
-        parent, _, key = path.rpartition(".")
-        section = _section(config, parent)
-        if section is None or key not in set(section.keys()):  # `key in section` is False for a mandatory value (???)
-            if (reason := explanation(path)) is not None:
-                raise ConfigError(f"{source}: `{path}` is no key any more: {reason}")
-            known = list(paths(OmegaConf.to_container(config, resolve=False)))
-            raise ConfigError(f"{source}: unknown key `{path}`{_nearest(path, known)}")
+        if (moved := next((one for one in sections if one in moved_keys), None)) is not None:
+            found[moved] = f"{source}: `{moved}` has another name: write {moved_keys[moved]}"
+            continue
+        parents = [_section(config, one.rpartition(".")[0]) for one in sections]
+        # `key in section` is False for a mandatory value (???).
+        pairs = zip(sections, parents, strict=True)
+        unknown = next((one for one, held in pairs if held is None or one.split(".")[-1] not in set(held)), None)
+        if unknown is not None:
+            old = next((one for one in sections if explanation(one) is not None), None)
+            names = list(paths(OmegaConf.to_container(config, resolve=False))) if old is None else []
+            reason = nearest(unknown, names) if old is None else f": {explanation(old)}"
+            found[old or unknown] = f"{source}: unknown key `{old or unknown}`{reason}"
         # env_type may be a mapping or a single name.
-        if path != "env_service.env_type" and _section(config, path) and not isinstance(select(layer, path), Mapping):
-            raise ConfigError(f"{source}: `{path}` is a section, write {path}.<key>")
+        elif path != "env_service.env_type" and _section(config, path) and not isinstance(value, Mapping):
+            found[path] = f"{source}: `{path}` is a section, write {path}.<key>"
+    return found
 
 
 def _section(config: DictConfig, path: str) -> DictConfig | None:
@@ -207,10 +227,17 @@ def _section(config: DictConfig, path: str) -> DictConfig | None:
     return section
 
 
-def _nearest(path: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(path, known, n=1, cutoff=0.75)
-    if not close:
-        leaf = path.rpartition(".")[2]
-        leaves = {name.rpartition(".")[2]: name for name in known}
-        close = [leaves[match] for match in difflib.get_close_matches(leaf, list(leaves), n=1, cutoff=0.75)]
-    return f", did you mean `{close[0]}`?" if close else ", no key of that name is read"
+def nearest(path: str, known: Sequence[str]) -> str:
+    """Suggest the one key that `path` is without a typing error, or with the sections before it."""
+    split = functools.partial(re.split, r"[._]")
+    words = {word for name in known for word in split(name)}
+
+    def alike(one: str, other: str) -> bool:
+        # A word of other keys is no typing error: `min_steps` is not `max_steps`.
+        typed = one not in words and len(one) > 3 and SequenceMatcher(None, one, other).ratio() >= 0.8
+        return typed or one.rstrip("s") == other.rstrip("s")
+
+    given = split(path)
+    spelt = (name for name in known if len(split(name)) == len(given) and all(map(alike, given, split(name))))
+    close = [*spelt, *(name for name in known if name.endswith(f".{path}"))]
+    return f", did you mean `{close[0]}`?" if len(close) == 1 else ", no key of that name is read"

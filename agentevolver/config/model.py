@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig
+
 from agentevolver.config.devices import Device, cpu_precision, visible_gpus
-from agentevolver.config.model_files import snapshot
-from agentevolver.utils.errors import ConfigError
+from agentevolver.config.model_files import broken_in, snapshot
+from agentevolver.utils.errors import ConfigError, UsageError
 
 PATH = "actor_rollout_ref.model.path"
 _ACTOR, _REF, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
@@ -114,6 +116,23 @@ def read_model(path: str) -> Model | None:
         return Model(path.rstrip("/").rpartition("/")[2], DecoderSize.of(config), int(text["max_position_embeddings"]))
     except (KeyError, ValueError, TypeError):
         return None
+
+
+def check_model(config: DictConfig) -> list[str]:
+    """Return what is known of the model. Raises UsageError if a file of its folder is missing or broken."""
+    model = config.actor_rollout_ref.model
+    path, tokenizer = str(model.path), str(model.tokenizer_path or model.path)
+    for name in (path, tokenizer):
+        # A name on the Hugging Face hub is NAME or OWNER/NAME.
+        local_only = name.startswith(("/", ".", "~")) or name.count("/") > 1 or Path(name).exists()
+        if local_only and not Path(name).is_dir():
+            raise UsageError(f"actor_rollout_ref.model.path={name} does not exist as a folder: give one that does")
+    templated = not (config.data.apply_chat_template_kwargs or {}).get("chat_template")
+    words = snapshot(tokenizer) or Path(path)
+    if Path(path).is_dir() and (problem := broken_in(Path(path), words, templated=templated)) is not None:
+        raise UsageError(f"actor_rollout_ref.model.path={path}: {problem}")
+    known = read_model(path)
+    return [path if known is None else known.describe()]
 
 
 def defaults_of(model: Model, device: Device, *, lora: bool) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def load_measured(
 
 def fetch_config(name: str | None) -> None:
     """Fetch `config.json` of a model on the hub, which says its sizes. Without the hub nothing happens."""
-    if name is None or "${" in name or name.count("/") != 1 or Path(name).expanduser().exists():
+    if name is None or "${" in name or name.count("/") != 1 or Path(name).exists():
         return
     if read_model(name) is not None:
         return

@@ -1,9 +1,10 @@
-"""Error messages for removed keys: the new name, the fixed value, or the reason (`removed.yaml`)."""
+"""Error messages for keys that are not read: the new name, the fixed value, or the reason (`removed.yaml`)."""
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import BaseModel
@@ -12,16 +13,18 @@ from agentevolver.config.schema import Settings, place_of
 
 
 @cache
-def table() -> dict[str, dict[str, str]]:
-    read: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+def table() -> dict[str, Any]:
+    read: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
     return read
 
 
 def explanation(path: str) -> str | None:
-    """Return the explanation for a removed key, or None if the key never existed."""
+    """Return the explanation for a removed key or one of AgentEvolver, or None if the key never existed."""
     for old, new in table()["renamed"].items():
         if path == old or path.startswith(f"{old}."):
             return f"it is now `{new}{path.removeprefix(old)}`"
+    if (new := table()["agentevolver"].get(path)) is not None:
+        return f"write `{new}`"
     if (reason := table()["removed"].get(path)) is not None:
         return f"{reason}; remove it"
     section, _, key = path.rpartition(".")

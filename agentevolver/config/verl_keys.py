@@ -23,113 +23,20 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
 from agentevolver.config.layers import Layer
+from agentevolver.config.removed import table
 from agentevolver.config.trees import FREE_FORM, leaves, one_line, select
 from agentevolver.utils.errors import ConfigError
 
 MODE = "trainer.v1.trainer_mode"
 SYNC, COLOCATED, SEPARATE = "agentevolver", "agentevolver_async", "agentevolver_separate"
 ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{name}" for name in ("actor", "ref", "rollout", "model"))
-_ATTRIBUTION = "attribution_driven_credit_assignment.enable"
-_ESTIMATOR, _LOSS = "algorithm.adv_estimator", f"{ACTOR}.policy_loss.loss_mode"
+_LOSS = f"{ACTOR}.policy_loss.loss_mode"
 
-# Advice -> keys that are not read here or must keep their default. `*` matches anything, including dots. Their readers
-# are in code of verl that this project replaces (agent loops, tools, rewards, other trainers) or in engines that are
-# not used (Megatron, SGLang).
-UNREAD: dict[str, str] = {
-    "nothing reads it here: remove it": f"""
-        model_engine trainer.use_v1 trainer.balance_batch trainer.esi_redundant_time distillation.*
-        trainer.ray_wait_register_center_timeout transfer_queue.enable actor_rollout_ref.nccl_timeout
-        {ROLLOUT}.over_sample_rate {ROLLOUT}.multi_stage_wake_up {ROLLOUT}.disaggregation.* {ROLLOUT}.trace.*
-        {ROLLOUT}.agent.custom_async_server.* {ROLLOUT}.enable_rollout_routing_replay
-        {ROLLOUT}.moe_load_balance_metrics_interval {ROLLOUT}.engine_kwargs.sglang* {ROLLOUT}.engine_kwargs.trtllm*
-        {ACTOR}.use_prefix_grouper {ACTOR}.freeze_vision_tower {ACTOR}.calculate_sum_pi_squared {ACTOR}.qat.*
-        *.mtp.speculative_* *.mtp.enable_train *.mtp.detach_encoder *.mtp.mtp_loss_scaling_factor *.turbo_config.*
-        *.tiled_mlp.* *.checkpoint.async_save *.checkpoint.strict *.fsdp_config.dtype critic.fsdp.dtype
-        critic.forward_* critic.ppo_max_token_len_per_gpu algorithm.use_pf_ppo algorithm.pf_ppo.*
-        skip.rollout.* skip.async_rollout.*""",
-    "episodes are graded by their environment or by task_manager.grader: remove it": """
-        reward.* custom_reward_function.* reward_model.* sandbox_fusion.*""",
-    f"the environment service has the tools, and {ROLLOUT}.multi_turn.max_steps bounds an episode: remove it": f"""
-        {ROLLOUT}.multi_turn.* data.tool_config_path data.function_tool_path""",
-    "tasks come from the environment's splits (data.train_split, data.val_splits): remove it": """
-        data.prompt_key data.reward_fn_key data.image_key data.video_key data.audio_key data.use_shm data.return_*
-        data.image_patch_size data.filter_overlong_* data.mm_processor_kwargs*""",
-    "an opening that is too long ends its rollout as context_full: remove it": "data.truncation",
-    "it follows from other keys and must stay: remove it": f"""
-        *.rollout_n *.fsdp_config.strategy *.fsdp_config.forward_only critic.fsdp.strategy critic.fsdp.forward_only
-        critic.enable {ROLLOUT}.calculate_log_probs {ROLLOUT}.log_prob_use_dynamic_bsz""",
-    "set trainer.total_training_steps or total_epochs": "*.optim.total_training_steps",
-    f"write {ACTOR}.clip_ratio_low and clip_ratio_high": f"{ACTOR}.clip_ratio",
-    "write grad_clip's value as optim.clip_grad": f"{ACTOR}.grad_clip critic.grad_clip",
-    f"write {MODEL}.use_remove_padding or use_fused_kernels": f"{ACTOR}.use_remove_padding {ACTOR}.use_fused_kernels",
-    "write fsdp_config.use_torch_compile": f"{ACTOR}.use_torch_compile {REF}.use_torch_compile",
-    f"write {MODEL}.lora_rank, lora_alpha, target_modules, exclude_modules or lora_adapter_path": """
-        *.lora.type *.lora.rank *.lora.alpha *.lora.dropout* *.lora.*_modules *.lora.dtype *.lora.adapter_path
-        *.lora.lora_* *.lora.a2a_* *.lora.freeze_*""",
-    f"an agent of your own is {ROLLOUT}.agent_flow=package.module:Class": f"""
-        {ROLLOUT}.agent.default_agent_loop {ROLLOUT}.agent.agent_loop_config_path""",
-    "write the temperature, 0 for greedy decoding": f"{ROLLOUT}.do_sample {ROLLOUT}.val_kwargs.do_sample",
-    f"write {MODEL}.tokenizer_path or trust_remote_code": "data.tokenizer data.trust_remote_code",
-    "checkpoints are local: write trainer.default_local_dir": "trainer.default_hdfs_dir",
-    "the launcher sets it: write device=NAME": "trainer.device device_name",
-    "the launcher sets it: write ray.NAME (address, num_cpus, num_gpus, object_store_memory, dashboard)": """
-        ray_kwargs.ray_init.address ray_kwargs.ray_init.num_* ray_kwargs.ray_init.object_store_memory
-        ray_kwargs.ray_init.include_dashboard ray_kwargs.ray_init.log_to_driver""",
-    "the launcher sets it: write device_env": "ray_kwargs.ray_init.runtime_env.env_vars*",
-    "write algorithm.filter_groups.max_inflight_gen_batches": "algorithm.filter_groups.max_num_gen_batches",
-}
-# (keys, switch, values): the keys are read only if the switch has one of the values. A key may have several conditions.
-READ_WITH: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
-    ("trainer.v1.colocate_async.*", MODE, (COLOCATED,)),
-    ("trainer.v1.separate_async.*", MODE, (SEPARATE,)),
-    ("trainer.v1.sampler.max_off_policy_*", MODE, (COLOCATED, SEPARATE)),
-    ("data.gen_batch_size algorithm.filter_groups.max_inflight_gen_batches", MODE, (SYNC,)),
-    (f"{ROLLOUT}.nnodes actor_rollout_ref.hybrid_engine {ROLLOUT}.checkpoint_engine.backend", MODE, (SEPARATE,)),
-    (f"{ROLLOUT}.checkpoint_engine.engine_kwargs* {ROLLOUT}.checkpoint_engine.custom_*", MODE, (SEPARATE,)),
-    # vLLM's batch-invariant kernels exist for GPUs. Its CPU kernels are batch-invariant in fp32 anyway.
-    (f"{ROLLOUT}.full_determinism", "device_name", ("cuda",)),
-    # Epochs of synthetic tasks and curricula are drawn by task_manager (mixture.shuffle; data.train_filter narrows).
-    ("data.shuffle data.train_max_samples", "task_manager.mixture.synthetic_data_ratio", (0,)),
-    ("data.shuffle data.train_max_samples", "task_manager.curriculum.enable", (False,)),
-    # Attribution computes all advantages itself.
-    (f"{_ESTIMATOR} algorithm.norm_adv_by_std_in_grpo", _ATTRIBUTION, (False,)),
-    ("algorithm.norm_adv_by_std_in_grpo", _ESTIMATOR, ("grpo", "grpo_passk")),
-    ("algorithm.gamma", _ESTIMATOR, ("gae", "reinforce_plus_plus")),
-    ("algorithm.lam critic.* trainer.critic_warmup trainer.max_critic_ckpt_to_keep", _ESTIMATOR, ("gae",)),
-    ("algorithm.filter_groups.*", "algorithm.filter_groups.enable", (True,)),
-    ("algorithm.kl_ctrl.* algorithm.kl_penalty", "algorithm.use_kl_in_reward", (True,)),
-    *(
-        (f"{section}.{prefix}_{name}", f"{section}.{switch}", (value,))
-        for section, prefix, switch in (
-            (ACTOR, "ppo", "use_dynamic_bsz"),
-            (ROLLOUT, "log_prob", "log_prob_use_dynamic_bsz"),
-            (REF, "log_prob", "log_prob_use_dynamic_bsz"),
-        )
-        for name, value in (("micro_batch_size*", False), ("max_token_len_per_gpu", True))
-    ),
-    (f"{ACTOR}.policy_loss.clip_cov_*", _LOSS, ("clip_cov",)),
-    (f"{ACTOR}.policy_loss.kl_cov_ratio {ACTOR}.policy_loss.ppo_kl_coef", _LOSS, ("kl_cov",)),
-    (f"{ACTOR}.policy_loss.dro_beta", _LOSS, ("dro",)),
-    (f"{ACTOR}.tau_*", _LOSS, ("sapo",)),
-    ("trainer.resume_from_path", "trainer.resume_mode", ("resume_path",)),
-)
-# Names that verl would refuse only in the middle of a step. In a list, each item must be one of them.
-_KL = "kl k1 abs mse k2 low_var_kl k3 kl+ k1+ abs+ mse+ k2+ low_var_kl+ k3+"
-CHOICES: dict[str, str] = {
-    MODE: f"{SYNC} {COLOCATED} {SEPARATE}",
-    f"{ACTOR}.strategy": "fsdp fsdp2",
-    f"{ACTOR}.kl_loss_type": _KL,
-    f"{ACTOR}.loss_agg_mode": "token-mean token-sum seq-mean-token-sum seq-mean-token-mean seq-mean-token-sum-norm",
-    f"{ACTOR}.checkpoint.save_contents": "model optimizer extra hf_model",
-    f"{ROLLOUT}.name": "vllm",
-    # Without estimators that need data the trainer does not provide (a greedy rollout's reward, several named rewards).
-    _ESTIMATOR: "grpo gae reinforce_plus_plus reinforce_plus_plus_baseline rloo opo grpo_passk gpg rloo_vectorized "
-    "grpo_vectorized",
-    "algorithm.kl_penalty": _KL,
-    "trainer.v1.sampler.max_off_policy_strategy": "drop wait",
-    "trainer.resume_mode": "auto disable resume_path",
-    "trainer.logger": "tensorboard wandb mlflow swanlab vemlp_wandb console clearml trackio file rl_insight",
-}
+# Advice -> patterns of keys that have no effect here.
+UNREAD: dict[str, str] = table()["unread"]
+# Keys that are read only if a switch has one of the values.
+READ_WITH: list[tuple[str, str, list[Any]]] = table()["read_with"]
+CHOICES: dict[str, str] = table()["choices"]
 _LOGGERS_OF_VERL = ("console", "file", "vemlp_wandb", "rl_insight")
 _EVERY = "the trainer's log-probs count every token; val_kwargs are free"
 # Bounds that verl does not check: (words, test, keys).
@@ -182,9 +89,9 @@ def check(layers: Sequence[Layer], config: DictConfig, defaults: DictConfig, our
         The keys whose values only verl's dataclasses can check (`ask_verl`).
 
     Raises:
-        ConfigError: one line with the layer, the key, the value found, and what to write instead.
+        ConfigError: all problems in one line, each with the layer, the key, the value, and what to write instead.
     """
-    undecided = []
+    undecided, problems = [], []
     strongest = {path: strength for strength, layer in enumerate(layers) for path, _ in leaves(layer.content)}
     for path, strength in strongest.items():
         own = _is_within(path, ours)
@@ -193,18 +100,25 @@ def check(layers: Sequence[Layer], config: DictConfig, defaults: DictConfig, our
         value, default = _plain(config, path), _plain(defaults, path)
         if type(value) is type(default) and value == default:
             continue
-        _refuse_unread(path, strength, layers, config)
+        try:
+            _refuse_unread(path, strength, layers, config)
+            if not own and not _is_within(path, FREE_FORM):
+                _refuse_value(path, value, default, layers[strength].source)
+        except ConfigError as error:
+            problems.append(str(error))
+            continue
         if not own and not _is_within(path, FREE_FORM):
-            _refuse_value(path, value, default, layers[strength].source)
             known = path in CHOICES or _matches(path, f"{_COUNTS} {_ELSEWHERE}")
             if not known and _matches(path, _JUDGED) and (value is None or not isinstance(default, int | float)):
                 undecided.append(path)
     saved, rank = f"{ACTOR}.checkpoint.save_contents", f"{MODEL}.lora_rank"
-    if "hf_model" in _plain(config, saved) and _plain(config, rank):
-        raise ConfigError(
+    if "hf_model" in (_plain(config, saved) or ()) and _plain(config, rank):
+        problems.append(
             f"{saved}: hf_model cannot be combined with {rank} above 0, because verl would save the adapters under "
             "names that no model has: leave it out, and merge a checkpoint with `python -m verl.model_merger`"
         )
+    if problems:
+        raise ConfigError("; ".join(problems))
     return tuple(undecided)
 
 

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.devices import hides_gpus
 from agentevolver.config.model import DecoderSize
-from agentevolver.config.model_files import model_folder
+from agentevolver.config.model_files import snapshot
 from agentevolver.launcher.memory import demand
 from agentevolver.utils import recipes
 from agentevolver.utils.errors import LaunchError
@@ -67,7 +67,7 @@ def examine(config: DictConfig, environment: Mapping[str, str]) -> list[str]:
     """
     # A joined cluster has GPUs of its own.
     memory = smallest_gpu(config, environment) if OmegaConf.select(config, "ray.address") is None else None
-    folder = model_folder(str(config.actor_rollout_ref.model.path))
+    folder = snapshot(str(config.actor_rollout_ref.model.path))
     if folder is None:
         return []
     try:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from agentevolver.launcher.options import Options, parse
 from agentevolver.utils.errors import LaunchError, TrainingFailed, UsageError
-from agentevolver.utils.process_environment import prepare_process
-from agentevolver.utils.secrets import MASK, masked_arguments, masked_text
+from agentevolver.utils.secrets import MASK, masked_arguments, masked_text, read_dotenv
 
 if TYPE_CHECKING:
     from agentevolver.config.checks import Resolved
@@ -127,7 +126,7 @@ def load_configuration(options: Options) -> Resolved:
     from agentevolver.config.environments import EnvServiceSettings
     from agentevolver.config.layers import read_layers, written
     from agentevolver.config.openings import load_measured
-    from agentevolver.launcher.experiment import check_checkpoint, check_model, check_target
+    from agentevolver.launcher.experiment import check_checkpoint, check_target
     from agentevolver.utils.errors import ConfigError
     from agentevolver.utils.net import take_url_from
 
@@ -147,7 +146,6 @@ def load_configuration(options: Options) -> Resolved:
         )
     except ConfigError as error:
         raise UsageError(" ".join(str(error).split())) from error
-    check_model(str(resolved.config.actor_rollout_ref.model.path))
     check_checkpoint(resolved.config)
     return resolved
 
@@ -307,14 +305,6 @@ def _kill(registry: RunRegistry) -> None:
         logger.info("nothing to end: no run of this checkout is recorded")
     if problems:
         raise LaunchError("; ".join(problems))
-
-
-def read_dotenv(root: Path) -> None:
-    """Set the variables of the checkout's `.env` that are not set yet."""
-    from dotenv import load_dotenv
-
-    load_dotenv(root / ".env", override=False)
-    prepare_process()
 
 
 def _set_up_logging() -> None:

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentevolver.launcher.cli import load_configuration, read_dotenv
+from agentevolver.launcher.cli import load_configuration
 from agentevolver.launcher.options import LauncherParser, Options, split_conf
 from agentevolver.utils.errors import LaunchError
+from agentevolver.utils.secrets import read_dotenv
 
 SHM = Path("/dev/shm")
 

@@ -20,7 +20,6 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from agentevolver.config.changes import changes, listed
-from agentevolver.config.model_files import model_folder
 from agentevolver.launcher.options import parse
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import health_url
@@ -123,16 +122,6 @@ class Presence:
 
 
 START = Presence()
-
-
-def check_model(path: str) -> None:
-    """Raise UsageError if `path` can only be a local folder and does not exist, or is one that lacks a file."""
-    if path.startswith(("/", "./", "../", "~")) and not Path(path).expanduser().exists():
-        raise UsageError(
-            f"actor_rollout_ref.model.path={path} does not exist; give a folder that does, or a name on the Hugging "
-            "Face hub"
-        )
-    model_folder(path)
 
 
 def check_target(module: str, cwd: Path) -> None:

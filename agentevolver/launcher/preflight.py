@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentevolver.config.checks import Resolved
-from agentevolver.config.model import ram_bytes
+from agentevolver.config.model import check_model, ram_bytes
 from agentevolver.launcher.accelerator import examine
 from agentevolver.launcher.environments import check_environments
 from agentevolver.launcher.experiment import START, Presence, check_disk, check_ray_address, env_service_presence
@@ -74,6 +74,7 @@ def preflight(options: Options, configuration: Resolved, registry: RunRegistry) 
     attempt("disk", disk)
     if options.conf is not None:
         attempt("host", host)
+        attempt("model", lambda: check_model(configuration.config))
     if options.conf is not None and configuration.config.trainer.device == "cuda":
         attempt("gpu", lambda: examine(configuration.config, {**os.environ, **configuration.env}))
     if options.conf is None and not registered_services(options):

@@ -25,7 +25,7 @@ from agentevolver.trainer.transport import weights as transport
 from agentevolver.trainer.transport import worker
 from agentevolver.trainer.weights import KEY, check_architecture, weights_at
 from agentevolver.utils import run_key
-from agentevolver.utils.errors import ConfigError, TrainingFailed, last_line
+from agentevolver.utils.errors import ConfigError, TrainingFailed, last_line, short_of_memory
 from agentevolver.utils.secrets import SECRETS, adopt_secrets
 
 logger = logging.getLogger(__name__)
@@ -109,6 +109,8 @@ def _failed(settings: Settings, error: Exception) -> TrainingFailed:
     """Return the error to raise, and write the trainer's traceback to a file."""
     if isinstance(error, TrainingFailed):
         return error
+    if (short := short_of_memory(str(error))) is not None:
+        return TrainingFailed(short)
     if not isinstance(error, RayTaskError):
         return TrainingFailed(f"the trainer's process was lost: {last_line(error)}")
     cause = error.cause if isinstance(error.cause, BaseException) else error

@@ -7,6 +7,7 @@ by name, in any spelling (`WANDB_API_KEY`, `apiKey`), and by form.
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import re
 import shutil
@@ -14,7 +15,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from agentevolver.utils.errors import UsageError
 from agentevolver.utils.files import create
+from agentevolver.utils.process_environment import prepare_process
 
 SECRETS = "AGENTEVOLVER_SECRETS"
 """Variable with the folder of secrets."""
@@ -52,6 +55,26 @@ _LOOKS = re.compile(
 )
 _REFERENCE = re.compile(r"\$\{[^,{}]*(?:,\s*(?:null|''|\"\")?\s*)?\}")
 _HARMLESS = re.compile(r"\*{3}|[-+]?[\d_.]+|true|false|null|none|str|int|float|bool|\||", re.IGNORECASE)
+
+
+def read_dotenv(root: Path) -> None:
+    """Set the variables of a folder's `.env` that are not set yet. Raises UsageError if the file cannot be read."""
+    from dotenv import load_dotenv
+    from dotenv.parser import parse_stream
+
+    path = root / ".env"
+    if not path.exists():
+        return
+    try:
+        written = path.read_bytes()
+        text = written.decode("utf-16" if written[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}; save it as UTF-8") from error
+    for read in parse_stream(io.StringIO(text)):
+        if read.error or "\0" in read.original.string:
+            raise UsageError(f"{path}, line {read.original.line} is not NAME=value; correct it, and save it as UTF-8")
+    load_dotenv(stream=io.StringIO(text), override=False)
+    prepare_process()
 
 
 def secret(name: str, folder: str | None = None) -> str:

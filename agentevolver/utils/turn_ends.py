@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
+
+from agentevolver.utils.files import write_json
 
 TOKENIZER, FILES = "tokenizer_config.json", ("config.json", "generation_config.json")
 
@@ -34,6 +37,20 @@ def disagreement(tokenizer: Any, closing: int) -> str | None:
         f"the chat template ends a turn with {spell((closing,))}, {', '.join(lacking)}: a reply may end with any of "
         "them, and the template's closes a demonstration"
     )
+
+
+def restore_ends(folder: Path, model: str) -> None:
+    """Give a saved model the token ids and the generation_config.json of the model that it was made of.
+
+    verl 0.9.1 writes the tokenizer's single end of a turn, and leaves out a file that transformers would not write.
+    """
+    config, generation = (_path(model, file) for file in FILES)
+    if config is not None:
+        own, saved = (json.loads(path.read_text(encoding="utf-8")) for path in (config, folder / FILES[0]))
+        ids = {key: value for key, value in own.items() if key.endswith("_token_id")}
+        write_json(folder / FILES[0], {**saved, **ids}, indent=2)
+    if generation is not None:
+        shutil.copyfile(generation, folder / FILES[1])
 
 
 def _named(model: str, file: str) -> Any:

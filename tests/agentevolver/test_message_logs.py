@@ -75,6 +75,17 @@ def test_conversations_with_one_opening_are_of_one_task():
         ({"messages": TALK[:2], "score": 1}, "nothing to learn from"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}, TALK[4]], "score": 1}, "'image_url'"),
         ({"text": "hello"}, "neither `messages`"),
+        ({"messages": [*TALK[:2], {**TALK[4], "loss": False}], "score": 1}, "`loss` of the role assistant"),
+        ({"messages": [{**TALK[1], "attachments": ["a.pdf"]}, TALK[4]], "score": 1}, "`attachments` of the role user"),
+        ({"messages": [*TALK[:2], {**TALK[4], "refusal": "no"}], "score": 1}, "`refusal`"),
+        ({"messages": [*TALK[:2], {**TALK[4], "audio": {"id": "a"}}], "score": 1}, "`audio`"),
+        ({"messages": [*TALK[:2], {**TALK[4], "reasoning": ["a"]}], "score": 1}, "`reasoning`"),
+        ({"messages": [*TALK[:2], {**TALK[4], "reasoning": "a", "thinking": "b"}], "score": 1}, "`thinking`"),
+        ({"messages": [*TALK[:3], TALK[4]], "tools": '"look"', "score": 1}, "`tools`"),
+        ({"messages": [*TALK[:2], {**TALK[2], "function_call": {"name": "f"}}], "score": 1}, "`function_call`"),
+        ({"messages": [*TALK[:2], {**TALK[4], "weight": 0.5}], "score": 1}, "neither 0 nor 1"),
+        ({"messages": TALK, "score": 1, "metadata": "mine"}, "`metadata`"),
+        ({"request": {"messages": TALK[:2]}, "response": {"choices": 2 * [{"message": TALK[4]}]}}, "one choice"),
     ],
 )
 def test_what_is_no_conversation_is_refused_with_its_line(tmp_path: Path, line, told):
@@ -82,6 +93,48 @@ def test_what_is_no_conversation_is_refused_with_its_line(tmp_path: Path, line, 
     with pytest.raises(LogError, match=r"log\.jsonl, line 2: ") as error:
         read_logs([path])
     assert told in str(error.value)
+
+
+CALLED = {"name": "times", "arguments": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("said", "beside", "kept"),
+    [
+        ({"content": "42", "reasoning_content": "6 x 7"}, {}, "<think>\n6 x 7\n</think>\n\n42"),
+        ({"content": "42", "reasoning": "6 x 7", "thinking": "6 x 7"}, {}, "<think>\n6 x 7\n</think>\n\n42"),
+        ({"content": "<think>6 x 7</think>42", "reasoning": "6 x 7"}, {}, "<think>6 x 7</think>42"),
+        ({"content": None, "refusal": "I will not"}, {}, "I will not"),
+        ({"content": [{"type": "refusal", "refusal": "I will not"}]}, {}, "I will not"),
+        ({"content": None, "function_call": CALLED}, {}, '"times"'),
+        ({"content": "42", "function_call": None, "audio": None, "annotations": [], "id": "m1"}, {}, "42"),
+        ({"content": "42"}, {"functions": [{"name": "times"}]}, '"function":{"name":"times"}'),
+        ({"content": "42"}, {"tools": '[{"name": "times"}]'}, '"function":{"name":"times"}'),
+        ({"content": "42"}, {"system": "be short"}, '"content":"be short"'),
+        ({"content": "42"}, {"temperature": 0.5, "stop_reason": "end_turn"}, '"temperature":0.5'),
+        ({"content": "42"}, {"task_id": 0}, '"task_id":"0"'),
+    ],
+)
+def test_what_other_programs_write_is_kept(said, beside, kept):
+    asked = {"role": "user", "content": "6 times 7?", "weight": 0}
+    found = read_line({"messages": [asked, {"role": "assistant", **said}], "score": 1, **beside}, "log-1")
+    assert kept in json.dumps(found.to_dict(), separators=(",", ":")) or kept in found.steps[0].action
+
+
+def test_the_result_of_a_function_answers_its_call():
+    said = [{"role": "assistant", "function_call": CALLED}, {"role": "function", "name": "times", "content": "6"}]
+    _, call, answer = read_line({"messages": [TALK[1], *said], "score": 1}, "log-1").messages
+    assert answer["role"] == "tool" and answer["tool_call_id"] == call["tool_calls"][0]["id"]
+
+
+@pytest.mark.parametrize(("code", "told"), [("utf-8-sig", None), ("utf-16", "codec"), ("utf-16-le", "line 1")])
+def test_a_log_in_another_code_is_read_or_refused(tmp_path: Path, code, told):
+    (tmp_path / "log.jsonl").write_bytes(json.dumps({"messages": TALK, "score": 1}).encode(code))
+    if told is None:
+        assert len(read_logs([tmp_path / "log.jsonl"])) == 1
+    else:
+        with pytest.raises(LogError, match=told):
+            read_logs([tmp_path / "log.jsonl"])
 
 
 def test_a_torn_last_line_is_left_out_and_a_broken_one_before_it_is_not(tmp_path: Path):

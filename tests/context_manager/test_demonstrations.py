@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_manager.chat import ChatRenderer
+from context_manager.chat import ChatRenderer, ChatTemplateError
 from context_manager.demonstrations import demonstration
 from context_manager.settings import ContextLimits
 from context_manager.template import CausalTemplate
+from tests.chat_tokenizers import CHATML, build_tokenizer
 from tests.real_tokenizers import FAMILIES
 from tests.real_tokenizers import build_real as tokenizer_of
 
@@ -84,3 +85,18 @@ def test_messages_with_the_weight_0_are_read_and_not_imitated():
     assert imitated == "right<|im_end|>"
     with pytest.raises(ValueError, match="weight 0"):
         demonstration(renderer, said[:2])
+
+
+def test_a_call_that_the_template_leaves_out_is_refused():
+    said = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "", "tool_calls": [CALL]}]
+    with pytest.raises(ChatTemplateError, match="writes no tool calls"):
+        demonstration(ChatRenderer(build_tokenizer(CHATML, "<|im_end|>")), said)
+
+
+def test_a_thought_that_the_prompt_opens_is_not_opened_again():
+    opening = CHATML.replace("assistant\\n' }}", "assistant\\n<think>\\n' }}")
+    renderer = ChatRenderer(build_tokenizer(opening, "<|im_end|>"))
+    made = demonstration(
+        renderer, [{"role": "user", "content": "go"}, {"role": "assistant", "content": "<think>\nso\n</think>\n\ngo"}]
+    )
+    assert renderer.tokenizer.decode(made.ids).count("<think>") == 1

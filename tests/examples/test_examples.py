@@ -95,7 +95,7 @@ def test_every_launch_that_a_header_prints_can_be_planned(
     skip_without_recipes((ROOT / name).read_text(), *words)
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(
-        "agentevolver.launcher.experiment.check_model", lambda path: None
+        "agentevolver.launcher.preflight.check_model", lambda config: []
     )  # a folder of the reader's own is not here
     assert (
         cli.main(

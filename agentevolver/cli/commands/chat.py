@@ -15,8 +15,9 @@ from rich.markup import escape
 from rich.panel import Panel
 
 from agentevolver.cli.commands.players import add_player, contestant, game, refuse_unclear
-from agentevolver.cli.commands.verbs import VerbParser, carried_out, read_dotenv
+from agentevolver.cli.commands.verbs import VerbParser, carried_out
 from agentevolver.utils.errors import UsageError
+from agentevolver.utils.secrets import read_dotenv
 
 if TYPE_CHECKING:
     from agentevolver.evaluation.contestants import EvaluatedGame

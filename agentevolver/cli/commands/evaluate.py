@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentevolver.cli.commands.players import add_player, contestant, game, refuse_unclear
-from agentevolver.cli.commands.verbs import PROG, VerbParser, carried_out, positive, read_dotenv
+from agentevolver.cli.commands.verbs import PROG, VerbParser, carried_out, positive
 from agentevolver.utils.errors import UsageError
+from agentevolver.utils.secrets import read_dotenv
 
 if TYPE_CHECKING:
     from agentevolver.evaluation.report import Evaluation

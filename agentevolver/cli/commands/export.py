@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentevolver.cli.commands.verbs import PROG, VerbParser, carried_out, read_dotenv
+from agentevolver.cli.commands.verbs import PROG, VerbParser, carried_out
 from agentevolver.utils.errors import UsageError
+from agentevolver.utils.secrets import read_dotenv
 
 if TYPE_CHECKING:
     from agentevolver.evaluation.export.source import Source

@@ -36,18 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _doctor(conf: Path, overrides: Sequence[str]) -> int:
-    from dotenv import load_dotenv
-
     from agentevolver.config.checks import load
     from agentevolver.llm.doctor import examine, report
-    from agentevolver.utils.errors import ConfigError
-    from agentevolver.utils.process_environment import prepare_process
+    from agentevolver.utils.errors import ConfigError, UsageError
+    from agentevolver.utils.secrets import read_dotenv
 
-    load_dotenv(Path.cwd() / ".env", override=False)
-    prepare_process()
     try:
+        read_dotenv(Path.cwd())
         settings = load(conf, list(overrides)).settings.llm
-    except ConfigError as error:
+    except (ConfigError, UsageError) as error:
         print(f"configuration: {error}", file=sys.stderr)
         return 2
     findings = asyncio.run(examine(settings))

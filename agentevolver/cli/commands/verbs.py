@@ -7,11 +7,9 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from agentevolver.utils.errors import ConfigError, LaunchError, UsageError, last_line
-from agentevolver.utils.process_environment import prepare_process
 
 PROG = "agentevolver"
 
@@ -62,11 +60,3 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} must be at least 1")
     return number
-
-
-def read_dotenv(root: Path) -> None:
-    """Set the variables of the checkout's `.env` that are not set yet."""
-    from dotenv import load_dotenv
-
-    load_dotenv(root / ".env", override=False)
-    prepare_process()

@@ -43,8 +43,8 @@ def write_folder(source: Source, target: Path, *, dtype: str | None, adapters: A
     if source.weights.kind == "huggingface":
         if adapters == "keep":
             raise UsageError(f"--adapters keep: {source.weights.folder} holds whole weights, and no adapters")
-        _copy(tokenizer_folder(source.weights), target, weights=False)
         _copy_weights(Path(source.weights.folder), target, dtype)
+        _copy(tokenizer_folder(source.weights), target, weights=False)
         name_one_end(target)
         return
     # torch warns that no process group is initialised; a merge needs none.
@@ -125,7 +125,10 @@ def _load(model: Any, state: Mapping[str, torch.Tensor], where: str) -> None:
 
 
 def _save(model: Any, target: Path) -> None:
+    # transformers derives this file from config.json, and refuses to write some that models have. Their own is copied.
+    model.generation_config = transformers.GenerationConfig()
     model.save_pretrained(target)
+    (target / "generation_config.json").unlink(missing_ok=True)
 
 
 def _write_adapted(

@@ -36,12 +36,10 @@ def layer(device: str, written: Sequence[Mapping[str, Any]]) -> Mapping[str, Any
 
 def _is_seed_policy(model: str) -> bool:
     """Whether a folder holds one of this kit's policies, or is where one will be built (`seed_NAME`)."""
-    if "${seed_policy:" in model or Path(model).name.startswith("seed_"):
-        return True
     try:
         config = json.loads((Path(model).expanduser() / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
+        return "${seed_policy:" in model or Path(model).name.startswith("seed_")
     return int(config.get("vocab_size", MOST_WORDS + 1)) <= MOST_WORDS
 
 

@@ -29,6 +29,7 @@ from agentevolver.types import Trajectory
 from agentevolver.utils import net
 from agentevolver.utils.errors import ConfigError, TrainingFailed
 from agentevolver.utils.files import remove_tree, write_json, write_jsonl
+from agentevolver.utils.turn_ends import restore_ends
 from context_manager.chat import ChatRenderer, ChatTemplateError
 from context_manager.demonstrations import DemonstrationTokens, demonstration
 from experience_manager.guide import strip
@@ -98,6 +99,7 @@ def _made(settings: Settings, renderer: ChatRenderer, folder: Path, wanted: dict
     if not saved or not list(saved[-1].glob("*.safetensors")):
         raise TrainingFailed(f"the cold start left no model behind; its log is {_log(settings)}")
     saved[-1].rename(folder / MODEL)
+    restore_ends(folder / MODEL, wanted["model"])
     shutil.rmtree(folder / CHECKPOINTS)
     losses = [record["data"]["train/loss"] for record in records(folder) if "train/loss" in record["data"]]
     done = {

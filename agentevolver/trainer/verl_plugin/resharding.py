@@ -17,6 +17,7 @@ from agentevolver.trainer.checkpoints import EXTRA, MODEL, OPTIMIZER, check_rank
 from agentevolver.trainer.shards import joined, read_shards
 from agentevolver.trainer.verl_plugin.log_probs import mask_unsampled
 from agentevolver.trainer.verl_plugin.rotary import restore_rotary
+from agentevolver.utils.turn_ends import restore_ends
 
 
 def resharded(pieces: Sequence[Any], model: torch.Tensor) -> Any:
@@ -71,7 +72,9 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
     ) -> None:
         super().save_checkpoint(local_path, hdfs_path, global_step, max_ckpt_to_keep)
         if self.rank == 0:
-            leave_attention_open(Path(local_path) / "huggingface" / "config.json")
+            folder = Path(local_path) / "huggingface"
+            leave_attention_open(folder / "config.json")
+            restore_ends(folder, str(self.model.config.name_or_path))
 
     def _load_model(self, saved: Sequence[Mapping[str, Any]]) -> None:
         own = self.model.state_dict()

@@ -134,7 +134,7 @@ def test_a_key_that_stands_where_its_name_belongs_is_not_shown():
     ("content", "message"),
     [
         ("trainer: [", "cannot be read as yaml"),
-        ("defaults: [x]", "remove `defaults`"),
+        ("defaults: [x]", "unknown key `defaults`: the launcher"),
         ("trainer: {exprment_name: x}", "did you mean `trainer.experiment_name`"),
     ],
 )

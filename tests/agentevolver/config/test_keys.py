@@ -120,7 +120,7 @@ def test_a_key_that_left_says_what_to_do(key, words, monkeypatch, cpu):
     monkeypatch.setitem(removed.table()["renamed"], "old", "new.place")
     assert removed.explanation(key) == words
     if words is not None and key != "old.section.key":
-        with pytest.raises(ConfigError, match=re.escape(f"mine: `{key}` is no key any more: {words}")):
+        with pytest.raises(ConfigError, match=re.escape(f"mine: unknown key `{key}`: {words}")):
             refuse_unknown(nested(key, 1), cpu, "mine")
 
 

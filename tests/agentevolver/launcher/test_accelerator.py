@@ -1,14 +1,12 @@
 """What a machine with GPUs is asked before Ray starts, and what is said of one that cannot do it."""
 
 import json
-from pathlib import Path
 
 import pytest
 
-from agentevolver.config.model_files import missing_in, model_folder
 from agentevolver.launcher import accelerator
 from agentevolver.launcher.accelerator import examine, gpu_memory
-from agentevolver.utils.errors import LaunchError, UsageError
+from agentevolver.utils.errors import LaunchError
 from tests.agentevolver.launcher.test_memory import config
 from tests.tiny_model import tiny_model_path
 
@@ -73,16 +71,3 @@ def test_the_smallest_gpu_counts_and_a_policy_that_is_too_large_is_refused(tmp_p
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(LaunchError, match="the policy's states need"):
         examine(config(f"actor_rollout_ref.model.path={tmp_path}"), {})
-
-
-def test_a_folder_must_hold_a_model_with_all_its_shards(tmp_path: Path):
-    with pytest.raises(UsageError, match=r"model\.path=.* has no config\.json"):
-        model_folder(str(tmp_path))
-    (tmp_path / "config.json").write_text("{}")
-    assert missing_in(tmp_path) == "model.safetensors (or an index of its shards)"
-    shards = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
-    (tmp_path / shards["a"]).touch()
-    assert missing_in(tmp_path) == shards["b"]
-    (tmp_path / shards["b"]).touch()
-    assert model_folder(str(tmp_path)) == tmp_path

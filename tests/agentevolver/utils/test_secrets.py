@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from agentevolver.utils.errors import UsageError
 from agentevolver.utils.secrets import (
     LIBRARIES,
     SECRETS,
     adopt_secrets,
+    read_dotenv,
     remove_secrets,
     secret,
     secrets_in,
@@ -112,3 +114,35 @@ assert "a-secret" not in subprocess.run(["env"], capture_output=True, text=True)
         [sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        (b"MYKEY=abc\n", None),
+        (b"export MYKEY='abc' # ours", None),
+        (b"\xef\xbb\xbfMYKEY=abc\n", None),
+        (b"\xef\xbb\xbf\r\nMYKEY=abc\r\n", None),
+        (b"A=1\rMYKEY=abc\r", None),
+        ("# clé\nMYKEY=abc\n".encode("utf-16"), None),
+        (b"\xfe\xff" + "MYKEY=abc\r\n".encode("utf-16-be"), None),
+        ("# clé\nMYKEY=abc\n".encode(), None),
+        (b"", "MYKEY"),
+        (b"MYKEY=abc\n# cl\xe9\n", "byte 0xe9"),
+        ("MYKEY=abc\n".encode("utf-16-le"), "line 1"),
+        (b"OTHER=1\nMY KEY = abc\n", "line 2"),
+        (b"MYKEY=a\0bc\n", "line 1"),
+        (b"\xff\xfeM", "truncated"),
+        (b'{"MYKEY": "abc"}', "line 1"),
+    ],
+)
+def test_a_dotenv_of_another_program_is_read_or_refused_in_a_line(
+    written: bytes, told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"]})
+    (tmp_path / ".env").write_bytes(written)
+    try:
+        read_dotenv(tmp_path)
+        assert os.environ.get("MYKEY") == (None if told else "abc")
+    except UsageError as error:
+        assert told is not None and told in str(error) and "abc" not in str(error) and "\n" not in str(error)

@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from agentevolver.evaluation.export.merge import name_one_end
-from agentevolver.utils.turn_ends import disagreement, ends_by_file
+from agentevolver.utils.turn_ends import disagreement, ends_by_file, restore_ends
 from context_manager.chat import ChatRenderer
 from tests.agentevolver.rollout.flows.harness import play
 from tests.agentevolver.rollout.gateway.harness import ScriptedEngine, asked, rollout, user
@@ -63,3 +63,22 @@ def test_an_exported_folder_names_one_end(converted):
     tokenizer = AutoTokenizer.from_pretrained(converted)
     assert tokenizer.eos_token == END and disagreement(tokenizer, tokenizer.eos_token_id) is None
     assert json.loads((converted / "generation_config.json").read_text())["eos_token_id"][0] == tokenizer.eos_token_id
+
+
+@pytest.mark.parametrize("config", [{}, {"eos_token_id": 3}, {"eos_token_id": [3, 5], "pad_token_id": 0}])
+@pytest.mark.parametrize(
+    "generation", [None, {}, {"eos_token_id": [3, 5]}, {"temperature": 0.5, "do_sample": False, "of_ours": {"a": 1}}]
+)
+def test_a_saved_model_has_the_ends_of_the_model_that_it_was_made_of(tmp_path, config, generation):
+    model, saved = tmp_path / "model", tmp_path / "saved"
+    for folder, tree in ((model, config), (saved, {"eos_token_id": 7, "pad_token_id": 7, "vocab_size": 9})):
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(tree))
+    (saved / "generation_config.json").write_text("{}")
+    if generation is not None:
+        (model / "generation_config.json").write_text(json.dumps(generation))
+    restore_ends(saved, str(model))
+    assert json.loads((saved / "config.json").read_text()) == {
+        "eos_token_id": 7, "pad_token_id": 7, "vocab_size": 9, **config
+    }  # fmt: skip
+    assert json.loads((saved / "generation_config.json").read_text()) == (generation or {})

@@ -16,6 +16,7 @@ from agentevolver.evaluation.export.push import push
 from agentevolver.trainer.checkpoints import MODEL, seal, shard
 from agentevolver.utils.files import write_jsonl
 from tests.agentevolver.evaluation.export.checkpoints import log_probs, save, tiny_model
+from tests.tiny_model import tiny_model_path
 
 
 def refused(capfd: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
@@ -63,6 +64,25 @@ def test_transformers_loads_what_the_ranks_saved(tmp_path: Path, ranks: int, dty
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     assert loaded.dtype == dtype and torch.equal(log_probs(loaded), log_probs(model))
     AutoTokenizer.from_pretrained(tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["shards", "adapters", "same", "half"])
+@pytest.mark.parametrize(
+    "own", [{"eos_token_id": [2, 0]}, {"eos_token_id": [2, 0], "temperature": 0.5, "do_sample": False, "ours": 1}]
+)
+def test_the_model_s_own_generation_config_is_exported(tmp_path: Path, kind: str, own: dict[str, Any]) -> None:
+    place = tmp_path / "hf"
+    if kind in ("shards", "adapters"):
+        place = save(tmp_path / "global_step_1", tiny_model(adapters=kind == "adapters"), adapters=kind == "adapters")
+    else:
+        tiny_model().save_pretrained(place)
+        for path in tiny_model_path().glob("*token*"):
+            shutil.copyfile(path, place / path.name)
+    files = place if place.name == "hf" else place / "actor" / "huggingface"
+    (files / "generation_config.json").write_text(json.dumps(own))
+    half = ("--dtype", "bfloat16") if kind == "half" else ()
+    assert cli.main(["export", str(place), "--to", str(tmp_path / "out"), *half]) == 0
+    assert json.loads((tmp_path / "out" / "generation_config.json").read_text()) == own
 
 
 def test_a_checkpoint_that_lacks_a_tensor_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -58,7 +58,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: holds a {type(content).__name__}, an experiment's yaml is a mapping of keys")
     for key in NAMES:
         if not isinstance(select(content, key), str | None):
-            content["trainer"][key.partition(".")[2]] = select(spelled, key)  # type: ignore[index]
+            content["trainer"][key.partition(".")[2]] = select(spelled, key)
     return {str(key): value for key, value in content.items()}
 
 

@@ -1,4 +1,4 @@
-"""The session: every call becomes a step, what cannot be trained on is no crash, and misuse is named."""
+"""The session: what cannot be trained on or encoded is no crash."""
 
 from dataclasses import dataclass
 

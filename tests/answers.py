@@ -5,23 +5,39 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from agentevolver.llm.examples import with_examples
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A request."""
+
+    method: str
+    path: str
+    headers: Message
+    body: bytes
+
+
 @contextmanager
-def answering(answer: Callable[[str, str], tuple[int, bytes]]) -> Iterator[str]:
-    """Serve while the block lasts: `answer` takes method and path, and returns status and body. Gives the URL."""
+def answering(answer: Callable[[Asked], tuple[int, bytes]]) -> Iterator[str]:
+    """Serve while the block lasts: `answer` returns status and body. Gives the URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, body = answer(self.command, self.path)
+            sent = self.rfile.read(int(self.headers.get("content-length", 0)))
+            status, body = answer(Asked(self.command, self.path, self.headers, sent))
             self.send_response(status)
+            self.send_header("content-type", "application/json" if body.startswith(b"{") else "text/plain")
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        do_POST = do_GET
 
         def log_message(self, *arguments: object) -> None:
             pass

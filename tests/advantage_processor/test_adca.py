@@ -17,10 +17,6 @@ from tests.advantage_processor import reference
 FLAGS = ["GBG", "BB", "GGGB"]
 OUTCOMES = [1.0, 0.0, 1.0]
 GOLDEN = {
-    "equal, last step": (
-        AdcaConfig(),
-        [[0.823954, 0.718235, 0.812826], [-1.603395, -1.508804], [0.929673, 0.823954, 0.718235, 0.612516]],
-    ),
     "pooled, all steps": (
         AdcaConfig(statistics="pooled", outcome="all_steps"),
         [[2.188402, 1.391853, 0.79655], [-3.052034, -1.526017], [2.984952, 2.188402, 1.391853, 0.595303]],

@@ -15,7 +15,7 @@ from agentevolver.llm import (
     Role,
 )
 from agentevolver.llm.prompts import read_sections, read_steps
-from agentevolver.types import Attribution, LabelStatus
+from agentevolver.types import LabelStatus
 from tests.advantage_processor.judges import FakeJudge, as_json, labels_for
 from tests.advantage_processor.records import record
 from tests.advantage_processor.reference import grpo
@@ -38,16 +38,6 @@ def attributor(judge, *, group_size=8, adca=None, **section):
 
 def skip(rule, judge, **options):
     return attributor(judge, adca={"skip_type": rule}, **options)
-
-
-async def test_one_call_labels_every_step_of_a_trajectory():
-    judge = FakeJudge()
-    found = await attributor(judge).label_steps(trajectory(), step=1)
-    assert found.status is LabelStatus.LABELLED
-    assert found.good == (True, False, True)
-    assert found.analyses == ("it was step 0", "it was step 1", "it was step 2")
-    assert (found.calls, found.repairs, found.prompt_tokens, found.completion_tokens) == (1, 0, 1000, 50)
-    assert Attribution.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
 PROSE = "All in all the agent did a GOOD job and nothing was BAD."

@@ -71,11 +71,6 @@ def test_a_turn_is_closed_once_although_replies_may_end_with_another_token(end, 
     assert base.tokenizer.decode(timeline.prompt()) == expected
 
 
-def test_further_ids_may_end_a_reply(chatml):
-    end = chatml.encode("<|eot_id|>", add_special_tokens=False)
-    assert not ChatRenderer(chatml).ends_turn(end) and ChatRenderer(chatml, stop_token_ids=end).ends_turn(end)
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 @given(text=st.text(st.sampled_from("a é漢😀\n\ud800:"), max_size=200), limit=st.integers(1, 60))
 def test_no_text_is_longer_than_the_limit_after_it_was_clipped(tokenizer, text, limit):

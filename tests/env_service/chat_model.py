@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
+
+from tests.answers import Asked, answering
 
 
 class Model:
@@ -19,35 +19,19 @@ class Model:
         self.asked: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.otherwise: Callable[[dict[str, Any]], Any] = lambda asked: 500
-        model = self
+        self.url = ""
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                model.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                model.keys.append(self.headers["Authorization"])
-                reply = model.replies.pop(0) if model.replies else model.otherwise(model.asked[-1])
-                body = b"" if isinstance(reply, int) else json.dumps({"choices": [{"message": reply}]}).encode()
-                self.send_response(reply if isinstance(reply, int) else 200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+    def answer(self, sent: Asked) -> tuple[int, bytes]:
+        """Return status and body for a request."""
+        self.asked.append(json.loads(sent.body))
+        self.keys.append(sent.headers["Authorization"])
+        reply = self.replies.pop(0) if self.replies else self.otherwise(self.asked[-1])
+        return (reply, b"") if isinstance(reply, int) else (200, json.dumps({"choices": [{"message": reply}]}).encode())
 
 
 @contextmanager
 def served() -> Iterator[Model]:
     """A model that answers while the block lasts."""
     made = Model()
-    thread = threading.Thread(target=made.server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with answering(made.answer) as made.url:
         yield made
-    finally:
-        made.server.shutdown()
-        made.server.server_close()
-        thread.join()

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from agentevolver.config.asynchronous import steps_kept
 from agentevolver.config.checks import for_verl, load
 from agentevolver.utils.errors import ConfigError
 from tests.constants import ENDPOINT
@@ -39,17 +38,6 @@ def refused(*overrides, device="cpu"):
     message = str(caught.value)
     assert "\n" not in message
     return message
-
-
-def test_token_weights_are_on_groups_are_waited_for_and_the_run_is_not_deterministic():
-    config = loaded(ASYNC).config
-    correction, sampler = config.algorithm.rollout_correction, config.trainer.v1.sampler
-    assert (correction.rollout_is, correction.rollout_is_threshold) == ("token", 2.0)
-    assert (sampler.max_off_policy_threshold, sampler.max_off_policy_strategy) == (4, "wait")
-    assert config.trainer.v1.colocate_async.num_warmup_batches == 1
-    assert not config.trainer.deterministic
-    assert steps_kept(config) == 5
-    assert for_verl(config).trainer.v1.trainer_mode == "agentevolver_async"
 
 
 def test_what_a_person_writes_wins_over_the_modes_defaults(tmp_path):

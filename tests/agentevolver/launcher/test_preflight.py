@@ -26,7 +26,7 @@ from agentevolver.launcher.experiment import (
 from agentevolver.launcher.records import RunRecord, RunRegistry
 from agentevolver.utils.errors import LaunchError, UsageError
 from agentevolver.utils.processes import identify
-from tests.answers import answering
+from tests.answers import Asked, answering
 from tests.free_ports import free_port
 
 
@@ -35,9 +35,9 @@ def registry(tmp_path: Path) -> RunRegistry:
     return RunRegistry(tmp_path / "run")
 
 
-def says(facts: dict[str, object]) -> Callable[[str, str], tuple[int, bytes]]:
+def says(facts: dict[str, object]) -> Callable[[Asked], tuple[int, bytes]]:
     """Answer with some JSON, or with `OK`, as AgentEvolver's environment service does."""
-    return lambda method, path: (200, json.dumps(facts).encode() if facts else b"OK")
+    return lambda asked: (200, json.dumps(facts).encode() if facts else b"OK")
 
 
 SERVICE = {"name": "agentevolver environment service", "version": "0.1.0", "env_types": ["pocket", "bfcl"]}

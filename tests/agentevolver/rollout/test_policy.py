@@ -2,8 +2,6 @@
 
 import asyncio
 import pickle
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from ray.exceptions import RayTaskError
@@ -11,6 +9,7 @@ from ray.exceptions import RayTaskError
 from agentevolver.llm.errors import LLMUnavailable, ServedModel
 from agentevolver.rollout.engine import EngineError, EngineRefused, Generated
 from agentevolver.rollout.policy import VerlEngine
+from tests.answers import answering
 
 
 class Reply:
@@ -94,30 +93,16 @@ async def test_the_engine_turns_every_failure_into_one_kind_of_error(answer):
         await VerlEngine(Server(answer), 0.05).generate("r", [1], {})
 
 
-class Models(BaseHTTPRequestHandler):
-    """The list of models of an OpenAI-compatible server."""
-
-    body = b'{"data": [{"id": "tiny"}]}'
-
-    def do_GET(self):
-        known = self.headers["Authorization"] == "Bearer of this run"
-        self.send_response((200 if self.path == "/v1/models" else 404) if known else 401)
-        self.end_headers()
-        self.wfile.write(self.body)
-
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture
 def address():
-    server = HTTPServer(("127.0.0.1", 0), Models)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    """The list of models of an OpenAI-compatible server."""
+
+    def models(asked):
+        known = asked.headers["authorization"] == "Bearer of this run"
+        return (200 if asked.path == "/v1/models" else 404) if known else 401, b'{"data": [{"id": "tiny"}]}'
+
+    with answering(models) as url:
+        yield url.removeprefix("http://")
 
 
 class Router:

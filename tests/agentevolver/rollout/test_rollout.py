@@ -110,12 +110,6 @@ def test_an_episode_that_the_environment_ends_is_finished_and_graded(chatml):
     assert env.open == set()
 
 
-def test_an_episode_whose_context_fills_up_is_graded_too(chatml):
-    rollout = roll(chatml, FakeEnv(length=99), max_steps=500)
-    assert rollout.trajectory.stop_reason is StopReason.CONTEXT_FULL
-    assert rollout.samples and rollout.trajectory.outcome is not None
-
-
 def test_an_opening_that_does_not_fit_ends_without_a_step_a_grade_or_a_retry(chatml):
     env = FakeEnv()
     rollout = roll(chatml, env, task=Task("t", "fake", query="x" * 2_000))

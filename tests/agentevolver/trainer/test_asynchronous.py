@@ -1,49 +1,12 @@
 from types import SimpleNamespace
 
-import pytest
 import torch
 from transfer_queue import KVBatchMeta
 
 from agentevolver.trainer import asynchronous, roll_out
-from agentevolver.trainer.asynchronous import Asynchronous, EvolverTrainerAsync, EvolverTrainerSeparate
-from agentevolver.trainer.trainer import EvolverTrainer
+from agentevolver.trainer.asynchronous import Asynchronous
 from tests.agentevolver.trainer.memory_queue import Queue
 from tests.trajectories import trajectory
-
-
-class Engines:
-    """verl's manager of engines, and the trainer's word to the workers, in the order in which they are called."""
-
-    def __init__(self):
-        self.calls = []
-
-    def __getattr__(self, name):
-        return lambda *_, **options: self.calls.append(name if not options else (name, options))
-
-
-def trainer_of(kind, engines, **settings):
-    made = object.__new__(kind)
-    made.checkpoint_manager = made.standalone_checkpoint_manager = engines
-    made.settings = SimpleNamespace(trainer=SimpleNamespace(**settings))
-    made._tell_workers = lambda **pause: engines.calls.append(pause)
-    return made
-
-
-@pytest.mark.parametrize("kind", [EvolverTrainerAsync, EvolverTrainerSeparate])
-def test_validation_has_the_engine_to_itself_once_there_is_training(kind, monkeypatch):
-    engines = Engines()
-    monkeypatch.setattr(EvolverTrainer, "on_validate_begin", lambda self: engines.calls.append("validation"))
-    monkeypatch.setattr(EvolverTrainer, "on_validate_end", lambda self: None)
-    trainer = trainer_of(kind, engines)
-    trainer.on_validate_begin()
-    assert engines.calls == ["validation"], "before the first step nothing else is on its way"
-    engines.calls.clear()
-    trainer._in_training = True
-    trainer.on_validate_begin()
-    trainer.on_validate_end()
-    assert engines.calls == [
-        {"validating": True}, "abort_replicas", "resume_generation_replicas", "validation", {"validating": False}
-    ]  # fmt: skip
 
 
 class Groups:

@@ -25,7 +25,7 @@ def no_reservation_outlives_its_test() -> Iterator[None]:
 @pytest.fixture
 def server() -> Iterator[str]:
     replies = {"/well": (200, b"OK"), "/ill": (503, b"no host\n has come up yet")}
-    with answering(lambda method, path: replies[path]) as url:
+    with answering(lambda asked: replies[asked.path]) as url:
         yield url
 
 

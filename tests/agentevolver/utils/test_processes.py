@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentevolver.utils.processes import RUN_ID, SERVICE, ProcessId, carriers, end, end_carriers, identify
+from agentevolver.utils.processes import RUN_ID, SERVICE, carriers, end, end_carriers, identify
 from tests.agentevolver.launcher.fakes import Sleeper, until
 
 pytestmark = pytest.mark.service
@@ -25,13 +25,6 @@ def test_a_process_that_was_not_reaped_counts_as_gone(sleeper: Sleeper) -> None:
     until(lambda: not sleeper.identity.alive)
     assert os.path.exists(f"/proc/{sleeper.identity.pid}"), "still a zombie: that is the point"
     assert identify(sleeper.identity.pid) is None
-
-
-def test_a_reused_pid_is_not_hit(sleeper: Sleeper) -> None:
-    earlier = ProcessId(sleeper.identity.pid, sleeper.identity.start_ticks - 1)
-    assert not earlier.alive
-    assert end({earlier}, grace_s=0.1) == set()
-    assert sleeper.identity.alive
 
 
 def test_a_process_that_obeys_is_not_killed(sleeper: Sleeper) -> None:

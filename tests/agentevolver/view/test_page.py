@@ -48,38 +48,12 @@ async def test_every_view_shows_the_run_and_asks_nobody_else(page: Page, address
     await page.open(address)
     await page.until("document.querySelectorAll('.chart svg').length > 3")
     said = {view: await show(page, view) for view in VIEWS}
-    assert (
-        "pocket/demo" in said["curves"]
-        and "training step 3 of 3" in said["curves"]
-        and "Validation reward" in said["curves"]
-    )
-    assert "guided, stripped" in said["trajectories"] and "did not happen" in said["trajectories"]
-    one = said["trajectory/training/3/1"]
-    for text in (
-        "success 1",
-        "GOOD",
-        "advantage +1.250",
-        "stripped: the training prompt does not have it",
-        "experience, injected here",
-        "Judge: it closed",
-    ):
-        assert text in one
+    for view, shown in (("curves", "pocket/demo"), ("trajectories", "did not happen"), ("tasks", "note/n3 is gone"),
+                        ("experience", "75.0 %"), ("cost", "explorer"), ("run", "loading")):  # fmt: skip
+        assert shown in said[view] and "sk-secret" not in said[view]
     await show(page, "trajectory/training/3/1")
-    assert await page.run("[...document.querySelectorAll('.sum')].map((sum) => sum.textContent)") == [
-        "0.000 outcome \u22120.750 label +1.250 what comes after = +0.500 advantage",
-        "+1.000 outcome +0.250 label 0.000 what comes after = +1.250 advantage",
-    ]
-    assert (
-        "solution ran through" in said["tasks"]
-        and "dropped: judge" in said["tasks"]
-        and "note/n3 is gone" in said["tasks"]
-    )
-    assert (
-        "Read the doc of note.del first." in said["experience"]
-        and "used 4 times, 75.0 % successful" in said["experience"]
-    )
-    assert "explorer" in said["cost"] and "44.0 %" in said["cost"]
-    assert "loading" in said["run"] and "sk-secret" not in said["run"]
+    first, _ = await page.run("[...document.querySelectorAll('.sum')].map((sum) => sum.textContent)")
+    assert [float(word.replace("\u2212", "-")) for word in first.split() if word[-1].isdigit()] == [0, -0.75, 1.25, 0.5]
     assert page.problems == [] and page.requests and all(url.startswith((address, "data:")) for url in page.requests)
 
 

@@ -1,9 +1,8 @@
-"""The session: every call becomes a step, what cannot be trained on is no crash, and misuse is named."""
+"""The session: what cannot be trained on or encoded is no crash."""
 
 from dataclasses import dataclass
 
 from agentevolver.rollout.engine import Generated
-from agentevolver.rollout.flows import AgentFlow
 from agentevolver.rollout.policy import ChatReply
 from agentevolver.rollout.rows import to_outputs
 from agentevolver.types import StopReason
@@ -12,40 +11,6 @@ from tests.agentevolver.rollout.flows.harness import play
 
 SEEN = [("user", "o" * 50, False)]
 TIGHT = ContextLimits(600, 600, 1_300, 48, 60)
-
-
-def said(renderer, *texts):
-    return [[*renderer.encode(text), renderer.tokenizer.eos_token_id] for text in texts]
-
-
-class Asks(AgentFlow):
-    """Runs a coroutine of the test's."""
-
-    def __init__(self, body):
-        super().__init__()
-        self.body = body
-
-    async def run(self, session):
-        await self.body(session)
-        return StopReason.MAX_STEPS
-
-
-def test_what_is_said_and_not_acted_on_is_a_step_without_an_observation(chatml):
-    async def thinks_aloud(session):
-        await session.ask("plan")
-        session.tell("and now")
-        await session.act(await session.ask())
-        session.tell("done?")
-        await session.ask("review")
-
-    rollout = play(chatml, "causal", Asks(thinks_aloud), said(chatml, "a", "b", "c"), SEEN).rollout
-    steps = rollout.trajectory.steps
-    assert [(s.index, s.kind, s.action, s.observation) for s in steps] == [
-        (0, "plan", "a", ""),
-        (1, "action", "b", "o" * 50),
-        (2, "review", "c", ""),
-    ]
-    assert [sample.steps for sample in rollout.samples] == [[0, 1, 2]]
 
 
 def test_a_sample_over_the_limit_is_dropped_by_name_and_the_rollout_goes_on(chatml):

@@ -119,7 +119,7 @@ run() {
             done
             sed -Ei 's#\]\(\.\./agentevolver/recipes/([a-z0-9_]+)/README\.md#](recipes/\1.md#g' "$place"/docs/*.md
             "$bin/python" -m agentevolver.config.reference > "$place/docs/configuration.md" &&
-                "$bin/python" tests/docs/api_page.py > "$place/docs/python_api.md" &&
+                "$bin/python" docs/api_page.py > "$place/docs/python_api.md" && rm "$place/docs/api_page.py" &&
                 "$bin/zensical" build --strict --config-file "$place/mkdocs.yml" > "$place/log" 2>&1
             verdict=$?
             ((verdict == 0)) || cat "$place/log"

@@ -2,6 +2,7 @@
 empty folder."""
 
 import json
+import os
 import struct
 from importlib import metadata
 from pathlib import Path
@@ -197,16 +198,20 @@ def test_a_deterministic_vllm_times_no_kernels(monkeypatch, asked, form):
 def test_the_buckets_of_a_weight_update_hold_the_models_largest_tensor(tmp_path, device, least):
     key = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
     # 3 GiB in fp32: a header suffices, the tensor is not read.
-    header = json.dumps({"__metadata__": {}, "embed": {"shape": [3 << 18, 1024]}, "norm": {"shape": []}}).encode()
+    size = 2 * (3 << 18) * 1024
+    embed, norm = {"shape": [3 << 18, 1024], "data_offsets": [0, size]}, {"shape": [], "data_offsets": [size, size + 2]}
+    header = json.dumps({"__metadata__": {}, "embed": embed, "norm": norm}).encode()
 
     def bucket(model, *overrides):
         path = f"actor_rollout_ref.model.path={model}"
         return OmegaConf.select(load(BASIC, [f"device={device}", path, *overrides]).config, key)
 
-    (tmp_path / "model-00001-of-00001.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    shard = tmp_path / "model-00001-of-00001.safetensors"
+    shard.write_bytes(struct.pack("<Q", len(header)) + header)
+    os.truncate(shard, 8 + len(header) + size + 2)
     assert bucket(tmp_path) == 3072 and bucket(tmp_path, f"{key}=7") == 7
     assert bucket(tiny_model_path()) == least and bucket("no/such-model") == 2048
-    (tmp_path / "model-00001-of-00001.safetensors").write_bytes(struct.pack("<Q", 1 << 60))
+    shard.write_bytes(struct.pack("<Q", 1 << 60))
     assert bucket(tmp_path) == 2048
 
 

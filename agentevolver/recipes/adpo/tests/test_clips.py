@@ -22,8 +22,8 @@ from agentevolver.trainer.row_clips import ClipWatch, RowClips
 from agentevolver.trainer.update import arrange
 from agentevolver.types import RowKey
 from experience_manager.settings import ExperienceSettings
+from tests.agentevolver.trainer.memory_queue import Queue
 from tests.agentevolver.trainer.test_loss import HIGH, Batch, config
-from tests.agentevolver.trainer.test_update import Queue
 from tests.trajectories import trajectory
 
 USUAL = 0.2
@@ -130,7 +130,8 @@ def test_every_row_keeps_its_own_numbers_through_balancing_and_mini_batches(data
     padding = [f"padding-{i}" for i in range(-len(keys) % (ranks * steps))]
     keys += padding
     random.Random(data.draw(st.integers(0, 9))).shuffle(keys)
-    queue = Queue(response_mask={key: torch.ones(2) for key in keys})
+    queue = Queue()
+    queue.rows = {key: {"response_mask": torch.ones(2)} for key in keys}
     batch = KVBatchMeta(
         keys=list(keys),
         tags=[{"is_padding": key in padding} for key in keys],
@@ -146,7 +147,7 @@ def test_every_row_keeps_its_own_numbers_through_balancing_and_mini_batches(data
     assert sorted(batch.keys) == sorted(keys) and CLIP_COLUMN in batch.fields and GROUP_COLUMN in batch.fields
     for key in batch.keys:
         known = USUAL if key in padding else expected[RowKey.of(key).trajectory_id]
-        assert queue.columns[CLIP_COLUMN][key] == pytest.approx(known, abs=1e-6)
+        assert float(queue.rows[key][CLIP_COLUMN]) == pytest.approx(known, abs=1e-6)
 
 
 def ambiguous(rows, shares, usual=HIGH):

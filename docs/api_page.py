@@ -1,4 +1,4 @@
-"""The page of the Python API: `python tests/docs/api_page.py > docs/python_api.md`, from signatures and docstrings.
+"""The page of the Python API: `python docs/api_page.py > docs/python_api.md`, from signatures and docstrings.
 
 Reads the sources and imports none of them. `SECTIONS` says what is public; private members, and those without a
 docstring of their own, are left out.
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 WIDTH = 100
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

@@ -174,7 +174,8 @@ def queue(options: argparse.Namespace, console: Console) -> list[Cost]:
     import transfer_queue as tq
     from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-    from agentevolver.trainer.transport import run_key, worker
+    from agentevolver.trainer.transport import worker
+    from agentevolver.utils import run_key
 
     run_key.create()
     worker.close_off()

@@ -54,7 +54,7 @@ def test_a_proposer_of_another_architecture_is_refused_before_a_training(tmp_pat
         ("env_service.env_type=pocket recipes.agent0.gate=vote", "pocket takes no proposed problems"),
         (
             f"task_manager.mixture.synthetic_data_ratio=1 task_manager.n=1 {ELSEWHERE}",
-            "in rounds all tasks are proposed",
+            "in rounds all tasks come from proposals",
         ),
         (
             f"exp_manager.reme.enable_summarizer=true exp_manager.reme.updated_freq=2 {ELSEWHERE}",

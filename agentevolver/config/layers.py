@@ -61,7 +61,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
             raise ConfigError(f"{path}: remove `{key}`, the layers are composed by the launcher")
     for key in NAMES:
         if not isinstance(select(content, key), str | None):
-            content["trainer"][key.partition(".")[2]] = select(spelled, key)  # type: ignore[index]
+            content["trainer"][key.partition(".")[2]] = select(spelled, key)
     return {str(key): value for key, value in content.items()}
 
 

@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     dist.init_process_group(
         "gloo" if device == "cpu" else f"cpu:gloo,{device}:{get_nccl_backend()}",
         # Not `init_method`, which takes a URL: a folder's name may hold `#` or `?`.
-        store=dist.FileStore(str(options.folder.resolve() / "ranks"), ranks),
+        store=dist.FileStore(str(options.folder.resolve() / "ranks"), ranks),  # type: ignore[attr-defined]
         rank=rank,
         world_size=ranks,
     )

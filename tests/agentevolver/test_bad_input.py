@@ -105,6 +105,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def refused(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     """Type something wrong; returns the error, which is one line."""
+    capfd.readouterr()  # what making the arguments printed
     try:
         code = cli.main(arguments)
     except SystemExit as ended:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
@@ -61,7 +62,10 @@ class AsyncEnvClient:
         retry: RetryPolicy | None = None,
         max_connections: int = 512,
     ) -> None:
-        self.base_url = http_url(base_url).rstrip("/")
+        try:
+            self.base_url = http_url(base_url).rstrip("/")
+        except ValueError as error:
+            raise ValueError(f"base_url {base_url!r} {error}") from error
         self.timeout_s = timeout_s
         self.retry = retry or RetryPolicy()
         self._headers = {"Content-Type": "application/json"}
@@ -199,21 +203,43 @@ def _waiting(
 ) -> Callable[Concatenate[EnvClient, P], R]:
     @functools.wraps(method)
     def wait(self: EnvClient, /, *arguments: P.args, **options: P.kwargs) -> R:
-        return asyncio.run_coroutine_threadsafe(method(self._client, *arguments, **options), self._loop).result()
+        call = asyncio.run_coroutine_threadsafe(method(self._client, *arguments, **options), self._running())
+        try:
+            return call.result()
+        except BaseException:  # a KeyboardInterrupt leaves no call behind
+            call.cancel()
+            raise
 
     return wait
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
 
 
 class EnvClient:
     """The same methods without `async`, for code without an event loop. Thread-safe.
 
-    Every call is made by an `AsyncEnvClient`, whose loop runs in a thread.
+    Every call is made by an `AsyncEnvClient`, whose loop runs in a thread from the first call to `close`.
     """
 
     def __init__(self, base_url: str = "http://127.0.0.1:8080", **options: Any) -> None:
         self._client = AsyncEnvClient(base_url, **options)
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="environment client", daemon=True).start()
+        self.base_url, self.timeout_s, self.retry = self._client.base_url, self._client.timeout_s, self._client.retry
+        self._lock, self._pid = threading.Lock(), os.getpid()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        if self._pid != os.getpid():  # a forked child has no thread, and no right to the parent's connections
+            self._lock, self._pid, self._loop, self._client._session = threading.Lock(), os.getpid(), None, None
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=_run, args=(self._loop,), name="environment client", daemon=True).start()
+            return self._loop
 
     def __enter__(self) -> Self:
         return self
@@ -223,7 +249,16 @@ class EnvClient:
     ) -> None:
         self.close()
 
-    close = _waiting(AsyncEnvClient.close)
+    def close(self) -> None:
+        """Close the connections and end the thread."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            asyncio.run_coroutine_threadsafe(self._client.close(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+
     health = _waiting(AsyncEnvClient.health)
     get_env_profile = _waiting(AsyncEnvClient.get_env_profile)
     create_instance = _waiting(AsyncEnvClient.create_instance)

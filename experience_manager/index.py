@@ -81,8 +81,9 @@ class Snapshot:
 
     def similarities(self, queries: Vectors) -> Iterator[Vectors]:
         """Yield each query's similarities (n) to all rows, as a view that the next one may overwrite."""
+        vectors = self.index.vectors()
         for start in range(0, len(queries), BLOCK):
-            yield from queries[start : start + BLOCK] @ self.index.vectors().T
+            yield from queries[start : start + BLOCK] @ vectors.T
 
     def _take(self, rows: Iterable[Any]) -> None:
         # Appends in blocks, so that loading needs little more memory than the result.

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlsplit
 
+from agentevolver.config.model_files import FOLDERS, local
 from agentevolver.config.trees import leaves, open_keys
 from agentevolver.utils import recipes
 
@@ -90,6 +91,8 @@ def decides(key: str) -> bool:
 
 
 def _comparable(key: str, value: Any) -> Any:
+    if key in FOLDERS and isinstance(value, str):
+        value = local(value)
     # An endpoint may move to another host: only the kind of address counts.
     if isinstance(value, str) and key.rpartition(".")[2] == "base_url" and urlsplit(value).scheme in ("http", "https"):
         return "http"

@@ -124,6 +124,9 @@ def load(
         recipes.called("check", settings, config, [(layer.content, layer.source) for layer in layers])
     except ConfigError as error:
         problems.append(str(error))
+    except TypeError:
+        if not problems:  # else a check of a value that is refused already
+            raise
     if problems:
         raise ConfigError("; ".join(dict.fromkeys(problems)))
     return Resolved(config, settings, model, undecided=undecided)

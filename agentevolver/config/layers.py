@@ -57,8 +57,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: holds a {type(content).__name__}, an experiment's yaml is a mapping of keys")
     for key in NAMES:
-        if not isinstance(select(content, key), str | None):
-            content["trainer"][key.partition(".")[2]] = select(spelled, key)
+        if not isinstance(select(content, key), str | None) and (text := select(spelled, key)) is not None:
+            content["trainer"][key.partition(".")[2]] = text
     return {str(key): value for key, value in content.items()}
 
 

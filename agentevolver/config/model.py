@@ -122,13 +122,13 @@ def check_model(config: DictConfig) -> list[str]:
     """Return what is known of the model. Raises UsageError if a file of its folder is missing or broken."""
     model = config.actor_rollout_ref.model
     path, tokenizer = str(model.path), str(model.tokenizer_path or model.path)
-    for name in (path, tokenizer):
+    for key, name in (("path", path), ("tokenizer_path", tokenizer)):
         # A name on the Hugging Face hub is NAME or OWNER/NAME.
-        local_only = name.startswith(("/", ".", "~")) or name.count("/") > 1 or Path(name).exists()
+        local_only = name.startswith(("/", ".", "~")) or name.count("/") > 1 or os.path.exists(name)
         if local_only and not Path(name).is_dir():
-            raise UsageError(f"actor_rollout_ref.model.path={name} does not exist as a folder: give one that does")
+            raise UsageError(f"actor_rollout_ref.model.{key}={name} does not exist as a folder: give one that does")
     templated = not (config.data.apply_chat_template_kwargs or {}).get("chat_template")
-    words = snapshot(tokenizer) or Path(path)
+    words = snapshot(tokenizer)
     if Path(path).is_dir() and (problem := broken_in(Path(path), words, templated=templated)) is not None:
         raise UsageError(f"actor_rollout_ref.model.path={path}: {problem}")
     known = read_model(path)

@@ -46,19 +46,22 @@ def snapshot(model: str) -> Path | None:
     return Path(found).parent if isinstance(found, str) else None
 
 
-def broken_in(folder: Path, tokenizer: Path, *, templated: bool) -> str | None:
+def broken_in(folder: Path, tokenizer: Path | None, *, templated: bool) -> str | None:
     """Return which file a model's or a tokenizer's folder lacks, or which one is broken; None if all are whole.
 
     Args:
+        tokenizer: None if it is on the hub, and not on this machine yet.
         templated: the tokenizer must have a chat template.
     """
-    own, template = tokenizer / "tokenizer_config.json", tokenizer / "chat_template.jinja"
     try:
         _read(folder / "config.json")
         weights = _first(folder, WEIGHTS)
         placed = _read(weights)["weight_map"].values() if weights.suffix == ".json" else [weights.name]
         for shard in sorted(set(placed)):
             _read(folder / shard)
+        if tokenizer is None:
+            return None
+        own, template = tokenizer / "tokenizer_config.json", tokenizer / "chat_template.jinja"
         config = _read(own) if own.exists() else {}
         if not config.get("auto_map"):  # a tokenizer's own code may read any file, and bring the template
             words = _first(tokenizer, TOKENIZERS)
@@ -99,7 +102,7 @@ def _read(file: Path) -> dict[str, Any]:
                 found = {**json.loads((begin + opened.read()).decode())}
             elif file.suffix == ".safetensors":  # JSON behind eight bytes of length, then the tensors
                 length = int.from_bytes(begin, "little")
-                found = json.loads(opened.read(min(length, size)))
+                found = json.loads(opened.read(length if length < size else 0))
                 found.pop("__metadata__", None)
                 end = 8 + length + max((tensor["data_offsets"][1] for tensor in found.values()), default=0)
             elif not begin or (begin.startswith(b"PK") and not zipfile.is_zipfile(file)):

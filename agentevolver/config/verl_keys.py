@@ -112,7 +112,7 @@ def check(layers: Sequence[Layer], config: DictConfig, defaults: DictConfig, our
             if not known and _matches(path, _JUDGED) and (value is None or not isinstance(default, int | float)):
                 undecided.append(path)
     saved, rank = f"{ACTOR}.checkpoint.save_contents", f"{MODEL}.lora_rank"
-    if "hf_model" in (_plain(config, saved) or ()) and _plain(config, rank):
+    if not problems and "hf_model" in (_plain(config, saved) or ()) and _plain(config, rank):
         problems.append(
             f"{saved}: hf_model cannot be combined with {rank} above 0, because verl would save the adapters under "
             "names that no model has: leave it out, and merge a checkpoint with `python -m verl.model_merger`"

@@ -72,7 +72,7 @@ def examine(config: DictConfig, environment: Mapping[str, str]) -> list[str]:
         return []
     try:
         model = DecoderSize.of(json.loads((folder / "config.json").read_text(encoding="utf-8")))
-    except (KeyError, ValueError, TypeError):  # not a decoder
+    except (OSError, KeyError, ValueError, TypeError):  # no decoder; `check_model` names a missing file
         return []
     need = demand(config, model)
     lines = need.describe(memory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,7 +103,7 @@ def parse(arguments: Sequence[str]) -> Options:
 def is_override(item: str) -> bool:
     """Whether an argument is key=value, and not a file or an experiment with `=` in its name."""
     key, equals, _ = item.partition("=")
-    return bool(equals) and "/" not in key and not Path(item).exists()
+    return bool(equals) and "/" not in key and not os.path.exists(item)
 
 
 def split_conf(conf: Path | None, items: Sequence[str]) -> tuple[Path | None, tuple[str, ...]]:

@@ -19,6 +19,7 @@ import codecs
 import glob
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -50,7 +51,7 @@ def find_logs(patterns: Iterable[str]) -> list[Path]:
     found: dict[Path, None] = {}
     for pattern in patterns:
         # A folder's name may hold what is special in a glob.
-        matches = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
+        matches = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
         if not matches:
             raise LogError(f"no file of conversations matches {pattern}")
         found |= dict.fromkeys(Path(match) for match in matches)

@@ -157,7 +157,7 @@ def _usable(tools: Any, env_type: str) -> list[tuple[Mapping[str, Any], ToolSpec
         raise ToolsMissing(f"the environment {env_type!r} gives info.tools that are not a list of tools")
     read = [(tool, _spec(json.dumps(tool, sort_keys=True, default=str))) for tool in tools]
     usable = [(tool, spec) for tool, spec in read if isinstance(spec, ToolSpec)]
-    if not usable:
+    if tools and not usable:
         raise ToolsMissing(f"the environment {env_type!r} lists no tool that can be used: {[why for _, why in read]}")
     twice = [name for name, count in Counter(spec.name for _, spec in usable).items() if count > 1]
     if twice:

@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from transfer_queue import KVBatchMeta
 from verl.utils.config import omega_conf_to_dataclass
 
+from agentevolver.config.asynchronous import goes_on
 from agentevolver.config.loss_modes import inert_clips
 from agentevolver.config.schema import Settings
 from agentevolver.trainer.loss import finish_metrics, selective_ppo_loss
@@ -86,7 +87,7 @@ class ActorUpdate:
             config=omega_conf_to_dataclass(actor),
             kl_to=self._kl_to,
             groups=self.groups,
-            compares=one_step and bypasses(self._config),
+            compares=one_step and bypasses(self._config) and not goes_on(self._config),
         )
 
     def of_step(self, step: int, steps: int, ranks: int) -> Update:

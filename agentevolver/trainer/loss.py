@@ -89,7 +89,7 @@ def selective_ppo_loss(
         if compares:
             mask = batch["response_mask"].float()
             gap = (log_prob - batch["old_log_probs"]).abs() * mask
-            metrics |= {f"{MEAN}{SUM}": _sum(gap), f"{MEAN}_tokens{SUM}": _sum(mask)}
+            metrics |= {f"actor/compared_gap{SUM}": _sum(gap), f"actor/compared_tokens{SUM}": _sum(mask)}
     return loss, metrics
 
 
@@ -223,8 +223,8 @@ def finish_metrics(metrics: Mapping[str, Any], groups: Sequence[str] = ()) -> di
     `actor/clip_hi`: share of tokens above their own upper clip. `actor/clip_freed`: share above the usual clip only.
     """
     done = {key: value for key, value in metrics.items() if not key.endswith(SUM)}
-    if compared := float(metrics.get(f"{MEAN}_tokens{SUM}", 0.0)):
-        done[MEAN] = float(metrics[f"{MEAN}{SUM}"]) / compared
+    if compared := float(metrics.get(f"actor/compared_tokens{SUM}", 0.0)):
+        done[MEAN] = float(metrics[f"actor/compared_gap{SUM}"]) / compared
     for name in ("guided", "unguided"):
         tokens = float(metrics.get(f"actor/{name}_tokens{SUM}", 0.0))
         if tokens > 0:

@@ -13,7 +13,9 @@ from importlib.util import find_spec
 
 _PROXY = re.compile(r"(?:https?|all)_proxy", re.IGNORECASE)
 # Of other entries httpx (0.28) makes invalid URLs.
-_HOST = re.compile(r"(?:[a-z]+://)?[\w.*<>/-]+(?::\d{1,5})?|[0-9a-f:]*::[0-9a-f:]*", re.ASCII | re.IGNORECASE)
+_HOST = re.compile(
+    r"(?:[a-z]+://)?[\w.*<>/-]+(?::\d{1,5})?|[0-9a-f]*(?::[0-9a-f.]*){2,}(?:%\w+)?", re.ASCII | re.IGNORECASE
+)
 _TAKEN = "clients take http://HOST:PORT, and with the package socksio (pip install 'httpx[socks]') socks5h://HOST:PORT"
 
 

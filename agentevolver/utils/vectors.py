@@ -13,12 +13,10 @@ Mask = NDArray[np.bool_]
 def nearest(similarities: Vectors, k: int, allowed: Mask) -> tuple[Rows, Vectors]:
     """Return the k allowed rows with the greatest similarities (n), best first, and their similarities."""
     k = min(k, int(np.count_nonzero(allowed)))
-    values = np.where(allowed, similarities, np.float32(-2.0))
-    if k <= 1:
-        best = np.array([values.argmax()] if k else [], dtype=np.int64)
-    else:
-        best = np.argpartition(-values, k - 1)[:k]
-        best = best[np.argsort(-values[best], kind="stable")]
+    values = np.where(allowed, np.nan_to_num(similarities, nan=-2.0), np.float32(-2.0))
+    # Equal ones in the order of adding, so that prompts are reproducible.
+    rows = np.flatnonzero(values >= np.partition(values, len(values) - k)[len(values) - k]) if k else np.arange(0)
+    best = rows[np.argsort(-values[rows], kind="stable")][:k]
     return best, values[best]
 
 

@@ -106,7 +106,10 @@ def pack(data: Any) -> bytes:
         return orjson.dumps(data, default=_listed, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError:
         # Python's own encoder takes numbers as keys, and half a surrogate pair, which becomes U+FFFD.
-        text = json.dumps(data, default=_listed, ensure_ascii=False)
+        try:
+            text = json.dumps(data, default=_listed, ensure_ascii=False, allow_nan=False)
+        except (ValueError, RecursionError) as error:
+            raise TypeError(str(error)) from error
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 

@@ -94,8 +94,8 @@ def test_the_cpu_stack_is_installed_in_order_and_never_with_dependencies(checkou
     assert setuptools == f"{HASHED} -r {checkout.folder}/.agentevolver/setuptools.lock"
     assert torch == f"{HASHED} -r {checkout.folder}/.agentevolver/torch.lock"
     assert lock == f"{HASHED} -r {checkout.folder}/requirements/cpu.lock"
-    assert shim.startswith("--no-deps --no-build-isolation --force-reinstall /")
-    assert project == f"--no-deps --no-build-isolation -e {checkout.folder}"
+    assert shim.startswith("--no-deps --no-build-isolation --force-reinstall ./")
+    assert project == "--no-deps --no-build-isolation -e ."
     assert "done; next: bash examples/run_overall.sh" in done.stdout
 
 
@@ -118,7 +118,7 @@ def test_cuda_is_chosen_where_a_gpu_is_and_never_mixed_with_the_cpu_stack(checko
     assert done.returncode == 0, done.stderr
     assert "replacing .venv" in done.stdout
     _, lock, project = (tail(call) for call in checkout.pip_calls())
-    assert lock == f"{HASHED} -r {checkout.folder}/requirements/cuda.lock" and project.endswith(f"-e {checkout.folder}")
+    assert lock == f"{HASHED} -r {checkout.folder}/requirements/cuda.lock" and project.endswith("-e .")
 
 
 def test_what_is_installed_first_has_its_hashes_in_the_lock(checkout: Checkout) -> None:

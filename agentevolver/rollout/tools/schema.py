@@ -55,7 +55,7 @@ class ToolSpec:
         """The tool's arguments in one line, shown to an agent whose call had wrong ones."""
         if self._checker[0] is None:
             return f"the arguments of {self.name} are an object"
-        required = self.parameters.get("required", ())
+        required = self._required
         taken = [
             f"{name} ({_kind(schema)}{'' if name in required else ', optional'})"
             for name, schema in (self.parameters.get("properties") or {}).items()
@@ -66,8 +66,13 @@ class ToolSpec:
     def example(self) -> str:
         """Example arguments as JSON text: each required one, with a value of its type."""
         properties = self.parameters.get("properties") or {}
-        required = self.parameters.get("required", ()) if self._checker[0] is not None else ()
-        return json.dumps({name: _value(name, properties.get(name)) for name in required}, ensure_ascii=False)
+        values = {name: _value(name, properties.get(name)) for name in self._required}
+        return json.dumps(values, ensure_ascii=False)
+
+    @property
+    def _required(self) -> list[str]:
+        found = self.parameters.get("required")
+        return found if isinstance(found, list) and self._checker[0] is not None else []
 
     @cached_property
     def _checker(self) -> tuple[Any, str]:
@@ -97,7 +102,10 @@ class ToolSpec:
             error = best_match(validator.iter_errors(arguments))
         except RecursionError:
             return "the arguments are nested too deeply"
-        except (re.error, Unresolvable) as reason:  # a pattern of ECMAScript, or a reference to elsewhere
+        except (OverflowError, ValueError) as reason:
+            return f"the arguments hold a number that is not finite ({reason})"
+        # A pattern of ECMAScript, a reference to elsewhere or to what is no schema.
+        except (re.error, Unresolvable, AttributeError, TypeError) as reason:
             logger.warning("arguments of the tool %r are not checked: %s", self.name, reason)
             return None
         if error is None:

@@ -20,6 +20,7 @@ import orjson
 from omegaconf import DictConfig, open_dict
 
 from agentevolver.config.environments import Environment, launched_with
+from agentevolver.config.model_files import local
 from agentevolver.config.schema import Settings
 from agentevolver.config.training import REFERENCE
 from agentevolver.llm.message_logs import LogError, find_logs, read_logs
@@ -55,7 +56,7 @@ def prepare(config: DictConfig, settings: Settings, renderer: ChatRenderer) -> N
     done = _done(folder)
     if done is None:
         done = _made(settings, renderer, folder, wanted)
-    elif done["wanted"] != wanted:
+    elif {**done["wanted"], "model": local(done["wanted"]["model"])} != wanted:
         raise ConfigError(
             f"this experiment has another cold start ({folder / DONE}): start a new experiment with "
             "trainer.experiment_name=NAME, or restore cold_start and the model"

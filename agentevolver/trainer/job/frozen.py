@@ -45,7 +45,7 @@ SAME = (
 )
 
 
-class EngineRefused(Exception):
+class CheckpointRefused(Exception):
     """The engine cannot load a checkpoint."""
 
 
@@ -164,12 +164,12 @@ class Checkpoints:
         try:
             async with self._holding(checkpoint):
                 await self._app(scope, again, send)
-        except EngineRefused as error:
+        except CheckpointRefused as error:
             await send_json(send, 409, {"detail": str(error)})
 
     @asynccontextmanager
     async def _holding(self, checkpoint: str) -> AsyncIterator[None]:
-        """Keep a checkpoint loaded during the block. Raises EngineRefused."""
+        """Keep a checkpoint loaded during the block. Raises CheckpointRefused."""
         wanted = await asyncio.to_thread(version_of, checkpoint)
         async with self._changed:
             await self._changed.wait_for(lambda: self._loaded == wanted or not self._inside)
@@ -188,9 +188,11 @@ class Checkpoints:
         try:
             difference = await asyncio.to_thread(model_difference, self._start, checkpoint)
         except ValueError as error:
-            raise EngineRefused(f"checkpoint {checkpoint}: {error}") from error
+            raise CheckpointRefused(f"checkpoint {checkpoint}: {error}") from error
         if difference is not None:
-            raise EngineRefused(f"checkpoint {checkpoint} has another architecture than {self._start}: {difference}")
+            raise CheckpointRefused(
+                f"checkpoint {checkpoint} has another architecture than {self._start}: {difference}"
+            )
         # No request is in flight here. The prefix cache is reset: its entries belong to the old weights.
         self._loaded = None
         try:
@@ -199,9 +201,9 @@ class Checkpoints:
         except Exception as error:  # vLLM re-raises its workers' errors, of any type
             if self._engine.errored:
                 raise  # the caller asks the next server
-            raise EngineRefused(f"checkpoint {checkpoint} could not be loaded: {last_line(error)}") from error
+            raise CheckpointRefused(f"checkpoint {checkpoint} could not be loaded: {last_line(error)}") from error
         if not forgot:
-            raise EngineRefused(f"checkpoint {checkpoint} was loaded, but vLLM did not reset its prefix cache")
+            raise CheckpointRefused(f"checkpoint {checkpoint} was loaded, but vLLM did not reset its prefix cache")
         logger.info("serves %s", checkpoint)
 
 

@@ -18,6 +18,7 @@ from agentevolver.trainer.checkpoints import seal
 from agentevolver.utils.errors import LaunchError
 from agentevolver.utils.processes import RUN_ID, ProcessId
 from tests.agentevolver.launcher.fakes import Sleeper
+from tests.bare_model import bare_model
 from tests.free_ports import free_port
 
 pytestmark = pytest.mark.service
@@ -27,10 +28,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def conf(tmp_path: Path) -> Path:
-    path, model = tmp_path / "mine.yaml", tmp_path / "model"
-    model.mkdir()
-    for name in ("config.json", "model.safetensors"):
-        (model / name).write_text("{}")
+    path, model = tmp_path / "mine.yaml", bare_model(tmp_path / "model")
     path.write_text(
         f"device: cpu\nexperiment:\n  root: {tmp_path / 'experiments'}\n"
         f"env_service:\n  env_type: pocket\n  env_url: http://127.0.0.1:{free_port()}\n"

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from agentevolver.utils.processes import carriers
+from tests.bare_model import bare_model
 from tests.free_ports import free_port
 from tests.strangers import NOBODY, carrying, needs_root, readable
 
@@ -52,9 +53,7 @@ def running() -> Iterator[Running]:
     # Not pytest's own folder, which nobody else may enter: what keeps strangers out must be the run's own doing.
     folder = Path(tempfile.mkdtemp(prefix="strangers-", dir="/tmp"))
     folder.chmod(0o755)
-    (folder / "model").mkdir()
-    for name in ("config.json", "model.safetensors"):
-        (folder / "model" / name).write_text("{}")
+    bare_model(folder / "model")
     names = (
         "OPENAI_API_KEY",
         "ENV_SERVICE_TOKEN",

@@ -195,6 +195,7 @@ def test_the_distance_to_the_engines_log_probs_is_that_of_the_tokens_that_count(
     for compares, found in ((True, pytest.approx(0.3, abs=1e-6)), (False, None)):
         _, _, metrics = Batch([near, far]).run(partial(selective_ppo_loss, config(), compares=compares))
         sums = {key: metric.aggregate() for key, metric in metrics.items() if isinstance(metric, Metric)}
+        assert all(key.startswith("actor/") for key in sums), "others are renamed on the way to the trainer"
         assert finish_metrics(sums).get(MEAN) == found
 
 

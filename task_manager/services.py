@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 20.0
+# As the environment's client, which knows no proxy.
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class ServiceFailed(RuntimeError):
@@ -69,7 +71,7 @@ def _needed(configuration: QuestioningConfiguration) -> list[tuple[str, str, lis
 def _ask(url: str) -> tuple[bool, ServiceIdentity | None]:
     try:
         request = urllib.request.Request(url, headers={"accept": "application/json"})
-        with urllib.request.urlopen(request, timeout=5) as response:
+        with _DIRECT.open(request, timeout=5) as response:
             return int(response.status) == 200, read_identity(json.loads(response.read()))
     except OSError:
         return False, None

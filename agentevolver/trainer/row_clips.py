@@ -67,7 +67,7 @@ class RowClips:
         self.usual = usual
         self._guides = section.guides_training
         self._guided = GuidedClip(usual, section) if self._guides else None
-        self._rules = [rule.make("clip", usual) for rule in rules]
+        self._rules: list[ClipRule] = [rule.make("clip", usual) for rule in rules]
         self._grouping: Any = next((rule for rule in self._rules if getattr(rule, "groups", ())), None)
 
     @property

@@ -36,7 +36,7 @@ class ToolsMissing(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """How the policy calls tools: the format that reads its calls, and the most calls of one reply that are executed.
+    """The format of the policy's tool calls, and the maximum number of calls executed from one reply.
 
     `format` is None for a chat model, whose endpoint returns calls separately.
     """

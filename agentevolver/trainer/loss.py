@@ -79,17 +79,19 @@ def selective_ppo_loss(
         )
     chosen = with_bounds(config, upper, batch["advantages"]) if isinstance(upper, torch.Tensor) else config
     loss, metrics = ppo_loss(config=chosen, model_output=model_output, data=data, dp_group=dp_group)
-    if guided is not None or places is not None or compares:
-        log_prob = no_padding_2_padding(model_output["log_probs"], data).detach()
+    if guided is None and places is None and not compares:
+        return loss, metrics
+    log_prob = no_padding_2_padding(model_output["log_probs"], data).detach()
+    if guided is not None or places is not None:
         ratio = ratios(log_prob, batch["old_log_probs"], batch["response_mask"].float(), mode)
         if guided is not None:
             metrics.update(_apart(guided, ratio, batch, upper, config))
         if places is not None:
             metrics.update(_clipped_above(groups, places, ratio, batch, upper, usual))
-        if compares:
-            mask = batch["response_mask"].float()
-            gap = (log_prob - batch["old_log_probs"]).abs() * mask
-            metrics |= {f"actor/compared_gap{SUM}": _sum(gap), f"actor/compared_tokens{SUM}": _sum(mask)}
+    if compares:
+        mask = batch["response_mask"].float()
+        gap = (log_prob - batch["old_log_probs"]).abs() * mask
+        metrics |= {f"actor/compared_gap{SUM}": _sum(gap), f"actor/compared_tokens{SUM}": _sum(mask)}
     return loss, metrics
 
 

@@ -102,8 +102,8 @@ class TextActions:
 
 
 def farewell(text: str) -> str | None:
-    """Return the answer in `action: done [ANSWER]`, which ends an episode without a goal ("" without one); None for
-    other messages."""
+    """Return ANSWER of `action: done [ANSWER]`, which ends an episode without a goal, or "" if there is no answer.
+    None if the message is another action."""
     found = _spoken(text)
     if isinstance(found, ActionError):
         return None

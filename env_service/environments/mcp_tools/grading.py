@@ -138,8 +138,8 @@ class Record:
 
 
 def state_of(record: Record, files: Sequence[str]) -> tuple[dict[str, Any], bool]:
-    """Return the contents of the state files (None for a missing one), and whether they are the whole state: files are
-    configured and each is JSON."""
+    """Return the contents of the state files (None if a file is missing), and whether they describe the whole state.
+    They do if files are configured and every one that exists is readable JSON."""
     facts: dict[str, Any] = {}
     exact = bool(files)
     for file in files:

@@ -32,8 +32,8 @@ Maker = Callable[[Tables, random.Random], TaskDraft | None]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A family: name, level 1..4, wordings (the last one held out of training), and a maker that returns None for an
-    unsuitable world."""
+    """A kind of task: level 1 to 4, three wordings (the last is held out of training), and a maker, which returns None
+    if the world does not suit."""
 
     name: str
     level: int

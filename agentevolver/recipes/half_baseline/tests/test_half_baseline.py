@@ -20,7 +20,7 @@ USE = "agentevolver.recipes.half_baseline.stage:HalfBaseline"
 
 
 def rollouts(**groups):
-    """Rollouts of each group: pairs of whether it was guided and its score, None for one that failed."""
+    """Trajectories of the groups `name=[(guided, score), ...]`; the score of a failed rollout is None."""
     return [
         trajectory(
             group_id=name,

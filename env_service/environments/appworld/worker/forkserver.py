@@ -203,7 +203,7 @@ def _kill_group(pid: int) -> None:
 
 
 def _detach() -> None:
-    """Fork and exit in the parent, so that whoever ends the starter's children spares this server."""
+    """Continue in a forked child, which survives when the starter's child processes are ended."""
     if os.fork():
         os._exit(0)
 

@@ -52,6 +52,7 @@ worlds() {
         local wanted=()
         command -v java >/dev/null || wanted+=(default-jre-headless)
         command -v chromium-headless-shell >/dev/null || wanted+=(chromium-headless-shell)
+        command -v podman >/dev/null || wanted+=(podman runc busybox-static)
         if ((${#wanted[@]})); then
             apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${wanted[@]}" >/dev/null ||
                 echo "apt-get could not install ${wanted[*]}; the tests that need it are skipped" >&2

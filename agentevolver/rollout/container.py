@@ -1,8 +1,10 @@
-"""The user's agent in its task's container (harbor's layout): the agent works there, then the task's tests grade it
-there.
+"""The user's agent in its task's container (harbor's layout), and the task's tests in a fresh one.
 
 A task folder holds `instruction.md`, `environment/` (Dockerfile), `tests/test.sh`, which writes a number to
 `/logs/verifier/reward.txt`, and `task.toml` (`[verifier] timeout_sec`, `[environment] docker_image`).
+
+The agent may have replaced any program of its container, so the tests see only its work folder (the image's WORKDIR,
+else `/app`). Whatever the agent can cause gives 0 and never an error, which would leave the rollout ungraded.
 """
 
 from __future__ import annotations
@@ -11,18 +13,23 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import posixpath
 import shutil
+import stat
+import subprocess
+import tarfile
 import tempfile
+import threading
 import tomllib
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from agentevolver.rollout.agent import AgentFailed, Result
-from agentevolver.rollout.command import Ran, filled, inherited, run_program, task_file, variables
+from agentevolver.rollout.command import TAIL_BYTES, Ran, filled, inherited, run_program, task_file, variables
 from agentevolver.rollout.gateway.server import GatewayEndpoint
 from agentevolver.rollout.world import LiveWorld
 from agentevolver.types import Task
@@ -34,6 +41,8 @@ _PATHS = ("/app", "/tests", "/logs")
 _TESTS_S, _BUILD_S = 900.0, 1800.0
 # Added to the agent's time limit: a container ends by itself if its worker has died.
 _SPARE_S = 600
+_COPY_S = 600.0
+_WORK_BYTES, _REWARD_BYTES = 2**32, 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,10 @@ class TaskFolder:
         return cls(path, seconds, told.get("environment", {}).get("docker_image"))
 
 
+class _NoWork(Exception):
+    """The agent left no work folder that can be carried over."""
+
+
 @dataclass(slots=True)
 class ContainerAgent:
     """An agent that works in its task's container; placeholders such as `{query}` are filled into `words`."""
@@ -66,6 +79,7 @@ class ContainerAgent:
     words: Sequence[str]
     engine: ProcessEngine | CommandEngine
     timeout_s: float
+    _gradable: dict[Path, bool] = field(default_factory=dict)
 
     async def play(self, task: Task, endpoint: GatewayEndpoint, world: LiveWorld | None) -> Result:
         """Run the agent, then the task's tests.
@@ -74,44 +88,96 @@ class ContainerAgent:
         """
         folder = TaskFolder.read(Path(str(task.metadata.get("info", {}).get("folder", ""))))
         with tempfile.TemporaryDirectory(prefix="task-") as place:
-            told = Path(place) / "task.json"
+            told, work = Path(place) / "task.json", Path(place) / "work.tar"
             told.write_bytes(task_file(task, world))
             async with self.engine.box(folder, self.timeout_s + _SPARE_S) as box:
                 await box.put(told, TASK_FILE)
                 words = filled(self.words, task, endpoint, world, TASK_FILE)
                 ran = await box.run(words, variables(endpoint, world, TASK_FILE))
-                await box.put(folder.path / "tests", "/tests")
-                result = await _graded(box, folder)
+                try:
+                    await asyncio.to_thread(box.take_work, work)
+                    refused = ""
+                except (_NoWork, tarfile.TarError, OSError) as error:
+                    refused = f"the agent left no work folder that can be graded: {error}"
+            result = await self._graded(folder, work, refused)
         try:
             ran.check(endpoint)
         except AgentFailed as error:
             raise AgentFailed(str(error), result) from error
         return result
 
+    async def _graded(self, folder: TaskFolder, work: Path, refused: str) -> Result:
+        try:
+            if not refused:
+                return await self._tested(folder, work)
+        except _NoGrade as error:
+            refused = str(error)
+        # The tests grade the untouched environment or nothing: so it is known who is to blame, they or the agent.
+        if not self._gradable.get(folder.path):
+            try:
+                await self._tested(folder, None)
+            except _NoGrade as error:
+                raise GradingError(refused) from error
+            self._gradable[folder.path] = True
+        return Result(0.0, refused)
 
-async def _graded(box: _Folder | _Container, folder: TaskFolder) -> Result:
-    try:
-        async with asyncio.timeout(folder.tests_s):
-            ran = await box.run(["bash", "/tests/test.sh"], {})
-    except TimeoutError as error:
-        raise GradingError(f"{folder.path}: tests/test.sh did not end within {folder.tests_s:g} s") from error
-    text = await box.read(REWARD)
-    try:
-        score = float((text or "").strip())
-        if not 0.0 <= score <= 1.0:
-            raise ValueError("not in 0..1")
-    except ValueError as error:
-        raise GradingError(
-            f"{folder.path}: tests/test.sh ended with code {ran.code} and wrote {text!r} to {REWARD}, expected a "
-            f"number in 0..1; it printed at last: {ran.tail or 'nothing'}"
-        ) from error
-    return Result(score, f"tests/test.sh ended with code {ran.code}")
+    async def _tested(self, folder: TaskFolder, work: Path | None) -> Result:
+        async with self.engine.box(folder, folder.tests_s + _SPARE_S) as box:
+            if work is not None:
+                try:
+                    await asyncio.to_thread(box.give_work, work)
+                except (tarfile.TarError, OSError, subprocess.TimeoutExpired) as error:
+                    raise _NoGrade(f"{folder.path}: the agent's work folder cannot be copied: {error}") from error
+            await box.put(folder.path / "tests", "/tests")
+            try:
+                async with asyncio.timeout(folder.tests_s):
+                    ran = await box.run(["/bin/bash", "/tests/test.sh"], {})
+            except TimeoutError as error:
+                raise _NoGrade(f"{folder.path}: tests/test.sh did not end within {folder.tests_s:g} s") from error
+            text = await asyncio.to_thread(box.read, REWARD)
+        try:
+            score = float((text or "").strip())
+            if not 0.0 <= score <= 1.0:
+                raise ValueError("not in 0..1")
+        except ValueError as error:
+            raise _NoGrade(
+                f"{folder.path}: tests/test.sh ended with code {ran.code} and wrote {text!r} to {REWARD}, expected a "
+                f"number in 0..1; it printed at last: {ran.tail or 'nothing'}"
+            ) from error
+        return Result(score if ran.code == 0 else 0.0, f"tests/test.sh ended with code {ran.code}")
+
+
+class _NoGrade(Exception):
+    """The tests gave no grade, by their own fault or by what the agent left."""
+
+
+def keep_work(source: IO[bytes], target: IO[bytes], folder: str) -> None:
+    """Copy a tar stream of the work folder `folder` (its path in the container) without what is no plain data:
+    devices, fifos, set-user-id bits, links to the tests or the reward. Raises _NoWork, TarError."""
+    size = 0
+    with tarfile.open(fileobj=source, mode="r|") as read, tarfile.open(fileobj=target, mode="w") as kept:
+        for member in read:
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(folder), member.name))
+            if path == folder and not member.isdir():
+                raise _NoWork(f"{folder} is not a folder")
+            leads = posixpath.normpath(posixpath.join(posixpath.dirname(path), member.linkname))
+            if not posixpath.join(path, "").startswith(posixpath.join(folder, "")) or (
+                member.issym() and posixpath.join(leads, "").startswith(("/logs/", "/tests/"))
+            ):
+                continue
+            if member.isreg() or member.isdir() or member.issym() or member.islnk():
+                size += member.size
+                if size > _WORK_BYTES:
+                    raise _NoWork(f"{folder} has more than {_WORK_BYTES} bytes")
+                member.mode &= 0o777
+                kept.addfile(member, read.extractfile(member) if member.isreg() else None)
 
 
 # ---- a process in a container's place ----
 
 
-# For tasks that need nothing of their image, and trusted agents. The paths `/app`, `/tests` and `/logs` become paths
+# For tasks that need nothing of their image, and trusted agents: it isolates nothing, neither this machine nor the
+# tests, which an agent's surviving process can reach. The paths `/app`, `/tests` and `/logs` become paths
 # below the folder.
 class ProcessEngine:
     """Runs a process in a folder in place of a container."""
@@ -156,10 +222,29 @@ class _Folder:
                 if path.is_file():
                     path.write_text(self._here(path.read_text(encoding="utf-8")), encoding="utf-8")
 
-    async def read(self, path: str) -> str | None:
-        with contextlib.suppress(FileNotFoundError):
-            return (self.root / path.lstrip("/")).read_text(encoding="utf-8", errors="replace")
-        return None
+    def take_work(self, file: Path) -> None:
+        with tempfile.TemporaryFile() as whole, file.open("wb") as target:
+            with tarfile.open(fileobj=whole, mode="w") as packed:
+                packed.add(self.root / "app", "app")
+            whole.seek(0)
+            keep_work(whole, target, "/app")
+
+    def give_work(self, file: Path) -> None:
+        shutil.rmtree(self.root / "app")
+        with tarfile.open(file) as work:
+            work.extractall(self.root, filter="tar")
+
+    def read(self, path: str) -> str | None:
+        """Return a file's text; None if it is not a regular file of at most 1 KiB."""
+        try:
+            opened = os.open(self.root / path.lstrip("/"), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return None
+        with open(opened, "rb") as file:
+            if not stat.S_ISREG(os.fstat(opened).st_mode):
+                return None
+            text = file.read(_REWARD_BYTES + 1)
+        return text.decode("utf-8", "replace") if len(text) <= _REWARD_BYTES else None
 
     def _here(self, text: str) -> str:
         # The container's paths become paths below this folder.
@@ -184,28 +269,34 @@ class CommandEngine:
         name = f"agentevolver-{uuid.uuid4().hex[:16]}"
         try:
             # The container shares the host's network, because the gateway listens on loopback.
-            start = ["run", "-d", "--rm", "--network", "host", "--name", name, "--entrypoint", "sleep", image]
-            await self.call(*start, str(int(seconds)))
-            box = _Container(self, name)
-            await self.call("exec", "-u", "0", name, "mkdir", "-p", "/logs/verifier")
-            yield box
+            start = ["run", "-d", "--rm", "--network", "host", "--stop-timeout", "0", "--name", name]
+            await self.call(*start, "--entrypoint", "sleep", image, str(int(seconds)))
+            folder = (await self.call("inspect", "--format", "{{.Config.WorkingDir}}", name)).strip()
+            # An image may bring a reward or tests of its own.
+            fresh = "rm -rf /tests /logs/verifier && mkdir -p /logs/verifier"
+            await self.call("exec", "-u", "0", name, "sh", "-c", fresh)
+            yield _Container(self, name, "/app" if folder in ("", "/") else posixpath.normpath(folder))
         finally:
             with contextlib.suppress(GradingError):
                 await asyncio.shield(self.call("rm", "-f", name))
 
+    # Not `run_program`, which ends all descendants of a command: podman's containers are its descendants.
     async def call(self, *words: str, seconds: float = 120.0) -> str:
         """Run a command of the engine and return its output. Raises GradingError if it fails."""
-        ran = await self.ran(*words, seconds=seconds)
-        if ran.code != 0:
-            raise GradingError(f"{self.program} {words[0]} ended with code {ran.code}: {ran.tail or 'nothing said'}")
-        return ran.printed.decode("utf-8", "replace")
-
-    async def ran(self, *words: str, seconds: float | None = None) -> Ran:
+        command, said = [self.program, *words], asyncio.subprocess.PIPE
+        called = await asyncio.create_subprocess_exec(*command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         try:
             async with asyncio.timeout(seconds):
-                return await run_program([self.program, *words], os.environ, Path("/"))
+                printed, complaint = await called.communicate()
         except TimeoutError as error:
             raise GradingError(f"{self.program} {words[0]} did not end within {seconds:g} s") from error
+        finally:
+            if called.returncode is None:
+                called.kill()
+        if called.returncode != 0:
+            why = complaint[-TAIL_BYTES:].decode("utf-8", "replace").strip() or "nothing said"
+            raise GradingError(f"{self.program} {words[0]} ended with code {called.returncode}: {why}")
+        return printed.decode("utf-8", "replace")
 
     async def _built(self, folder: Path) -> str:
         if not (folder / "Dockerfile").is_file():
@@ -220,17 +311,54 @@ class CommandEngine:
 class _Container:
     engine: CommandEngine
     name: str
+    folder: str
 
     async def run(self, words: Sequence[str], environ: Mapping[str, str]) -> Ran:
-        told = [item for name, value in environ.items() for item in ("-e", f"{name}={value}")]
-        return await self.engine.ran("exec", *told, self.name, *words)
+        # The engine's client takes values from its environment: every user can read a command line.
+        told = [item for name in environ for item in ("-e", name)]
+        command = [self.engine.program, "exec", *told, self.name, *words]
+        return await run_program(command, {**os.environ, **environ}, Path("/"))
 
     async def put(self, source: Path, target: str) -> None:
         await self.engine.call("cp", str(source), f"{self.name}:{target}")
 
-    async def read(self, path: str) -> str | None:
-        ran = await self.engine.ran("exec", self.name, "cat", path, seconds=60.0)
-        return ran.printed.decode("utf-8", "replace") if ran.code == 0 else None
+    def take_work(self, file: Path) -> None:
+        with self._copy(f"{self.name}:{self.folder}", "-") as stream, file.open("wb") as target:
+            keep_work(stream, target, self.folder)
+
+    def give_work(self, file: Path) -> None:
+        with file.open("rb") as work:
+            command = [self.engine.program, "cp", "-a", "-", f"{self.name}:{posixpath.dirname(self.folder)}"]
+            done = subprocess.run(command, stdin=work, capture_output=True, timeout=_COPY_S)
+        if done.returncode != 0:
+            raise OSError(done.stderr.decode("utf-8", "replace").strip())
+
+    def read(self, path: str) -> str | None:
+        """Return a file's text; None if it is not a regular file of at most 1 KiB."""
+        with (
+            contextlib.suppress(tarfile.TarError, OSError),
+            self._copy(f"{self.name}:{path}", "-") as stream,
+            tarfile.open(fileobj=stream, mode="r|") as read,
+        ):
+            member = read.next()
+            if member is not None and member.isreg() and member.size <= _REWARD_BYTES:
+                file = read.extractfile(member)
+                return None if file is None else file.read().decode("utf-8", "replace")
+        return None
+
+    @contextmanager
+    def _copy(self, *words: str) -> Iterator[IO[bytes]]:
+        # Not `exec cat`: a program of the container would answer, and a fifo would never.
+        command = [self.engine.program, "cp", *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as copy:
+            ending = threading.Timer(_COPY_S, copy.kill)
+            ending.start()
+            try:
+                assert copy.stdout is not None
+                yield copy.stdout
+            finally:
+                ending.cancel()
+                copy.kill()
 
 
 def engine_of(name: str) -> ProcessEngine | CommandEngine:

@@ -1,13 +1,18 @@
 """Tasks that are folders: the agent works in the task's container, or a process in its place, and its tests grade."""
 
+import contextlib
 import json
+import shutil
 import stat
+import subprocess
 import sys
 import textwrap
 
 import pytest
 
+from agentevolver.rollout.agent import AgentFailed
 from agentevolver.rollout.container import CommandEngine, ContainerAgent, ProcessEngine
+from agentevolver.rollout.gateway.server import GatewayEndpoint
 from agentevolver.types import Outcome, StopReason, Task
 from env_service.environments.task_folders.env import TaskFoldersEnv
 from tests.agentevolver.rollout.agents import EchoEnv, roll
@@ -105,22 +110,24 @@ def test_tests_that_say_nothing_are_a_grading_error(chatml, root, tmp_path, test
 
 
 FAKE_DOCKER = """#!%s
-import json, os, subprocess, sys
+import json, subprocess, sys
 log, words = %r, sys.argv[1:]
 open(log, "a").write(json.dumps(words) + "\\n")
 if words[0] == "build" and %r:
     sys.exit("no such base image")
 if words[0] == "exec":
-    inner, environ = words[1:], dict(os.environ)
+    inner = words[1:]
     while inner[0] in ("-e", "-u"):
-        if inner[0] == "-e":
-            name, _, value = inner[1].partition("=")
-            environ[name] = value
         inner = inner[2:]
-    if inner[1] == "cat":
-        print("0.5")
-    elif inner[1] == "sh":
-        sys.exit(subprocess.run(inner[1:], env=environ).returncode)
+    if inner[1] == "sh" and "rm -rf" not in inner[3]:
+        sys.exit(subprocess.run(inner[1:]).returncode)
+if words[0] == "cp" and words[-1] == "-":
+    import io, tarfile
+    work = words[1].endswith(":/app")
+    member = tarfile.TarInfo("app" if work else "reward.txt")
+    member.type, member.size = (tarfile.DIRTYPE, 0) if work else (tarfile.REGTYPE, 3)
+    tarfile.open(fileobj=sys.stdout.buffer, mode="w|").addfile(member, io.BytesIO(b"0.5"))
+    sys.stdout.buffer.write(bytes(1024))
 """
 
 
@@ -144,10 +151,125 @@ def test_a_container_engine_is_asked_for_the_image_the_agent_and_the_tests_and_n
     rollout = roll(chatml, agent, FolderEnv(root), task=Task("train/greet", "folders"), serve={"world": False})
     assert rollout.trajectory.error == "" and rollout.trajectory.outcome.score == 0.5 and len(rollout.samples) == 1
     calls = [json.loads(line) for line in log.read_text().splitlines()]
-    assert [words[0] for words in calls] == ["build", "run", "exec", "cp", "exec", "cp", "exec", "exec", "rm"]
-    name = calls[1][calls[1].index("--name") + 1]
-    assert calls[5] == ["cp", str((root / "train/greet/tests").resolve()), f"{name}:/tests"]
-    assert calls[6][-2:] == ["bash", "/tests/test.sh"] and calls[-1] == ["rm", "-f", name]
+    opened, closed = ["run", "inspect", "exec"], ["cp", "rm"]
+    agent, tests = ["build", *opened, "cp", "exec", *closed], ["build", *opened, "cp", "cp", "exec", *closed]
+    assert [words[0] for words in calls] == [*agent, *tests]
+    first, fresh = (words[words.index("--name") + 1] for words in calls if words[0] == "run")
+    assert first != fresh and ["rm", "-f", first] in calls and calls[-1] == ["rm", "-f", fresh]
+    assert ["cp", str((root / "train/greet/tests").resolve()), f"{fresh}:/tests"] in calls
+    assert calls[-3][-3:] == [fresh, "/bin/bash", "/tests/test.sh"]
+
+
+REWARD = "/logs/verifier/reward.txt"
+EARLY = f"cd /app/ || exit 1; [ -f run.sh ] && sh run.sh; echo 0 > {REWARD}"
+OWN = f"mkdir -p /tests/; echo 'echo 1 > {REWARD}' > /tests/test.sh"
+GONE = 'work="$PWD"; cd /logs/; rm -rf "$work"'
+ATTACKS = {
+    "tests of its own": (OWN, TEST),
+    "an old reward": (f"echo 1 > {REWARD}; rm -r /app/given.txt", f"set -e; cat /app/given.txt; echo 0 > {REWARD}"),
+    "no work folder": (f"echo 1 > {REWARD}; {GONE}", TEST),
+    "a link as work folder": (f'echo 1 > {REWARD}; {GONE}; ln -s verifier "$work"', EARLY),
+    "a link to the expected answer": ("ln -s /tests/wanted.txt /app/answer.txt", TEST),
+    "a link through a folder": ("ln -s ../tests /app/t; ln -s t/wanted.txt /app/answer.txt", TEST),
+    "a fifo as answer": ("mkfifo /app/answer.txt", TEST),
+    "a process that stays": (f"(while :; do echo 1 > {REWARD}; sleep .01; done) > /dev/null 2>&1 &", TEST),
+    "a fifo as reward": (f"echo 'mkfifo {REWARD}; kill -9 $PPID' > /app/run.sh", EARLY),
+    "a folder as reward": (f"echo 'mkdir {REWARD}' > /app/run.sh", EARLY),
+    "a link as reward": (f"echo 'ln -sf /dev/zero {REWARD}' > /app/run.sh", EARLY),
+    "no number": (f"echo 'echo nan > {REWARD}; kill -9 $PPID' > /app/run.sh", EARLY),
+    "infinity": (f"echo 'echo 1e999 > {REWARD}; kill -9 $PPID' > /app/run.sh", EARLY),
+    "a large reward": (f"echo 'head -c 9999999 /dev/zero > {REWARD}; kill -9 $PPID' > /app/run.sh", EARLY),
+    "tests that hang": ("echo 'sleep 99' > /app/run.sh", EARLY),
+    "a full reward, then a failure": (f"echo 'echo 1 > {REWARD}; kill -9 $PPID' > /app/run.sh", EARLY),
+}
+IN_CONTAINERS = {
+    "another bash": (
+        f"rm -f /bin/bash; printf '#!/bin/sh\\necho 1 > {REWARD}\\n' > /bin/bash; chmod 755 /bin/bash",
+        TEST,
+    ),
+    "all processes killed": ("kill -9 -1", TEST),
+    "no programs": ("rm -rf /bin", TEST),
+}
+SOLUTION = "cat /app/given.txt > /app/answer.txt"
+
+
+@pytest.fixture(scope="module")
+def podman(tmp_path_factory):
+    """Real podman with an image of busybox: (engine, image)."""
+    program, busybox = shutil.which("podman"), shutil.which("busybox")
+    if program is None or busybox is None:
+        pytest.skip("podman and busybox-static are not installed")
+    place = tmp_path_factory.mktemp("podman")
+    for name in ("bin", "tmp", "app"):
+        (place / "image" / name).mkdir(parents=True)
+    shutil.copy(busybox, place / "image/bin/busybox")
+    for name in (
+        "sh",
+        "cat",
+        "mkdir",
+        "mkfifo",
+        "sleep",
+        "rm",
+        "ln",
+        "head",
+        "printf",
+        "chmod",
+        "kill",
+        "true",
+    ):
+        (place / "image/bin" / name).symlink_to("busybox")
+    (place / "image/bin/bash").write_text('#!/bin/sh\nexec sh "$@"\n')
+    (place / "image/bin/bash").chmod(0o755)
+    (place / "image/app/given.txt").write_text("hello")
+    subprocess.run(["tar", "-C", place / "image", "-cf", place / "image.tar", "."], check=True)
+    image = "localhost/agentevolver-test"
+    said = ""
+    with pytest.MonkeyPatch.context() as patch:
+        for runtime in ("crun", "runc"):
+            # Where hard limits are low, or control groups old, podman's defaults end in an error.
+            conf = place / f"{runtime}.conf"
+            limits = 'default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]'
+            conf.write_text(f'[containers]\n{limits}\n[engine]\nruntime = "{runtime}"\n')
+            patch.setenv("CONTAINERS_CONF", str(conf))
+            subprocess.run(
+                [program, "import", "--change", "WORKDIR /app", place / "image.tar", image], capture_output=True
+            )
+            ran = subprocess.run([program, "run", "--rm", "--network", "host", image, "true"], capture_output=True)
+            said = ran.stderr.decode("utf-8", "replace").strip()
+            if ran.returncode == 0:
+                yield CommandEngine(program), image
+                subprocess.run([program, "rmi", "-f", image], capture_output=True)
+                return
+    pytest.skip(f"podman cannot run a container here: {said}")
+
+
+async def grade(engine, root, text, test, image=None):
+    """Play an agent of one shell command and return its score."""
+    folder = root / "train" / "greet"
+    (folder / "tests" / "test.sh").write_text(test)
+    named = f'[environment]\ndocker_image = "{image}"\n' if image else ""
+    (folder / "task.toml").write_text(f"[verifier]\ntimeout_sec = 3\n{named}")
+    endpoint = GatewayEndpoint("http://127.0.0.1:1/v1", "key")
+    task = Task("train/greet", "folders", query="go", metadata={"info": {"folder": str(folder)}})
+    with contextlib.suppress(AgentFailed):
+        result = await ContainerAgent(["sh", "-c", text], engine, 30.0).play(task, endpoint, None)
+        return result.score
+    return 0.0
+
+
+@pytest.mark.parametrize(("text", "test"), ATTACKS.values(), ids=ATTACKS)
+async def test_an_agent_writes_no_grade_and_voids_none(root, text, test):
+    assert await grade(ProcessEngine(), root, SOLUTION, TEST) == 1.0
+    assert await grade(ProcessEngine(), root, text, test) == 0.0
+
+
+async def test_an_agent_in_a_container_writes_no_grade_and_voids_none(root, podman):
+    engine, image = podman
+    assert await grade(engine, root, SOLUTION, TEST, image) == 1.0
+    for name, (text, test) in {**ATTACKS, **IN_CONTAINERS}.items():
+        assert await grade(engine, root, text, test, image) == 0.0, name
+    left = await engine.call("ps", "-a", "--format", "{{.Names}}")
+    assert "agentevolver-" not in left
 
 
 def test_the_environment_lists_folders_and_reads_no_others(root, tmp_path):

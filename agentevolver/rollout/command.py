@@ -89,15 +89,18 @@ def task_file(task: Task, world: LiveWorld | None) -> bytes:
 def filled(
     words: Sequence[str], task: Task, endpoint: GatewayEndpoint, world: LiveWorld | None, told: str
 ) -> list[str]:
-    """Return the command line of one rollout, placeholders filled; `told` is the path of the task's file."""
+    """Return the command line of one rollout, placeholders filled; `told` is the path of the task's file.
+
+    Every user of the machine can read a command line: it holds no secret, so its addresses need the key.
+    """
     query = task.query or (str(world.messages[-1]["content"]) if world is not None and world.messages else "")
+    open_url = endpoint.open_url
     values = {
         "query": query.replace("\0", ""),
-        "base_url": endpoint.base_url,
-        "anthropic_base_url": endpoint.root_url,
-        "api_key": endpoint.api_key,
+        "base_url": f"{open_url}/v1",
+        "anthropic_base_url": open_url,
         "model": endpoint.model,
-        "mcp_url": f"{endpoint.root_url}/mcp",
+        "mcp_url": f"{open_url}/mcp",
         "task_file": told,
     }
     return [word.format(**values) for word in words]

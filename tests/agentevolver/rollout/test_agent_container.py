@@ -11,7 +11,7 @@ from agentevolver.rollout.container import CommandEngine, ContainerAgent, Proces
 from agentevolver.types import Outcome, StopReason, Task
 from env_service.environments.task_folders.env import TaskFoldersEnv
 from tests.agentevolver.rollout.agents import EchoEnv, roll
-from tests.agentevolver.rollout.test_agent_command import HEAD, nothing_is_left  # noqa: F401
+from tests.agentevolver.rollout.test_agent_command import HEAD, SEEN, nothing_is_left  # noqa: F401
 
 pytestmark = pytest.mark.service
 TEST = """
@@ -111,11 +111,11 @@ open(log, "a").write(json.dumps(words) + "\\n")
 if words[0] == "build" and %r:
     sys.exit("no such base image")
 if words[0] == "exec":
-    inner, environ = words[1:], dict(os.environ)
+    inner, environ = words[1:], {}
     while inner[0] in ("-e", "-u"):
         if inner[0] == "-e":
-            name, _, value = inner[1].partition("=")
-            environ[name] = value
+            name, given, value = inner[1].partition("=")
+            environ[name] = value if given else os.environ[name]
         inner = inner[2:]
     if inner[1] == "cat":
         print("0.5")
@@ -135,7 +135,7 @@ def test_a_container_engine_is_asked_for_the_image_the_agent_and_the_tests_and_n
     engine, log = fake_docker(tmp_path)
     asking = tmp_path / "ask.py"
     asking.write_text(
-        "import json, os, urllib.request as web\n"
+        f"import json, os, subprocess, sys, urllib.request as web\n{SEEN}\n"
         "body = json.dumps({'messages': [{'role': 'user', 'content': 'hi'}]}).encode()\n"
         "url, kind = os.environ['OPENAI_BASE_URL'] + '/chat/completions', {'Content-Type': 'application/json'}\n"
         "web.urlopen(web.Request(url, body, kind))\n"

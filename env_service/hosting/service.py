@@ -37,6 +37,7 @@ from env_service.hosting.metrics import ServiceMetrics
 from env_service.hosting.pool import Site, Worker, WorkerPool, watched
 from env_service.hosting.shared_pool import SharedPool
 from env_service.hosting.wire import FrameKind, WireError, pack, unpack
+from env_service.parameters import inside, paths_in
 from env_service.settings import ServiceSettings
 
 logger = logging.getLogger(__name__)
@@ -277,6 +278,14 @@ class EnvService:
     ) -> bytes:
         """Call an environment and return the JSON of its answer; every failure becomes a ServiceError."""
         name = pool.spec.env_type
+        try:
+            # The service reads files as its owner. Without a token the caller may be another user of the machine.
+            for path in paths_in(request["params"]) if not self.settings.token else ():
+                inside(path, self.settings.paths)
+        except ValueError as error:
+            raise BadRequest(
+                f"params name a file: {error}; start the service with --path FOLDER, or set ENV_SERVICE_TOKEN"
+            ) from error
         try:
             payload = pack(request)
         except TypeError as error:

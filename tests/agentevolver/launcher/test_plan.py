@@ -70,7 +70,11 @@ def test_a_service_that_runs_is_used(configuration: FakeConfiguration) -> None:
 
 @pytest.mark.environment("pocket", "gymnasium", "bfcl")
 def test_a_mixtures_environments_are_all_served_and_each_is_looked_up(configuration: FakeConfiguration) -> None:
-    mixture = replace(configuration, env_service=env_section(env_type={"pocket": 2, "gymnasium": 1}))
+    given = OmegaConf.create(
+        {"env_service": {"env_params": {"root": "/data"}}, "data": {"val_filter": {"root": "/more"}}}
+    )
+    section = env_section(env_type={"pocket": 2, "gymnasium": 1})
+    mixture = replace(configuration, config=OmegaConf.merge(configuration.config, given), env_service=section)
     made = plan(mixture, Options(conf=Path("x"), services=("bfcl", "mine", "pocket"), env_modules=("mine=pkg.mod:C",)))
     assert [item for item in made.services[1].argv if item.startswith("--env=")] == [
         "--env=pocket",
@@ -78,7 +82,7 @@ def test_a_mixtures_environments_are_all_served_and_each_is_looked_up(configurat
         "--env=bfcl",
         "--env=mine",
     ]
-    assert "--env-module=mine=pkg.mod:C" in made.services[1].argv
+    assert {"--env-module=mine=pkg.mod:C", "--path=/data", "--path=/more"} <= {*made.services[1].argv}
     check_services(CONF, mixture)
     with pytest.raises(UsageError, match="did you mean 'pocket'"):
         check_services(CONF, replace(configuration, env_service=env_section(env_type={"poket": 2, "gymnasium": 1})))

@@ -150,8 +150,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="largest reply of an environment",
     )
-    about = "folder whose files parameters of callers may name; those of callers with ENV_SERVICE_TOKEN may name any"
-    add("--path", action="append", default=[], metavar="FOLDER", dest="paths", help=about)
+    add("--path", action="append", default=[], metavar="FOLDER", dest="paths", help="files that parameters may name")
     add("--pass-env", action="append", default=[], metavar="NAME", help="let environments see this secret variable")
 
 

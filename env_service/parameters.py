@@ -21,7 +21,7 @@ _PATH = re.compile(r"file:|~[\w.-]*(?:/|$)|(?:[^/]*/)*\.\.(?:/|$)|/", re.IGNOREC
 
 
 def paths_in(value: Any) -> Iterator[str]:
-    """Yield the texts in nested parameters that name a file: paths from `/`, `~` or `..`, and others that exist."""
+    """Yield the texts in nested parameters that name a file: with `/`, `~` or `..` first, or existing."""
     if isinstance(value, str):
         if _PATH.match(value) or ("/" in value and os.path.lexists(value)):
             yield value

@@ -85,13 +85,9 @@ def _word(word: str, *, is_file: bool) -> str:
     except ValueError as error:
         raise ValueError(f"{word!r}: {error}; write {{{{ and }}}} for braces") from error
     for name in names:
-        if name == "api_key":
-            raise ValueError(
-                f"{word!r}: every user of the machine can read a command line; the program finds the key in the "
-                "variables OPENAI_API_KEY and ANTHROPIC_API_KEY"
-            )
         if name not in PLACEHOLDERS:
             known = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
+            known += "; every user can read a command line, so the key is in OPENAI_API_KEY alone"
             raise ValueError(f"{word!r}: {{{name}}} is not known; known are {known}; write {{{{ and }}}} for braces")
     # The program starts in a folder of its own, where a relative path would not be found.
     return str(Path(word).absolute()) if is_file and not names else word

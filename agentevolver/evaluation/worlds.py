@@ -50,18 +50,17 @@ async def open_world(names: Sequence[str], modules: Sequence[str] = (), url: str
         finally:
             await local.close()
         return
-    # A random token, for without one every user of the machine could call the service.
-    token = secrets.token_urlsafe()
-    async with _served(names, modules, token) as address, AsyncEnvClient(address, token=token) as client:
+    async with _served(names, modules) as client:
         yield client
 
 
 @asynccontextmanager
-async def _served(names: Sequence[str], modules: Sequence[str], token: str) -> AsyncIterator[str]:
+async def _served(names: Sequence[str], modules: Sequence[str]) -> AsyncIterator[AsyncEnvClient]:
     given = [item for name in names for item in ("--env", name)]
     given += [item for module in modules for item in ("--env-module", module)]
     with tempfile.TemporaryDirectory(prefix="agentevolver-eval-") as folder:
         log = Path(folder) / "env_service.log"
-        env, what = {**os.environ, TOKEN_VARIABLE: token}, "the environment service"
-        async with serving(("env_service", "serve", *given), what, log, START_S, env) as url:
-            yield url
+        env = {**os.environ, TOKEN_VARIABLE: (token := secrets.token_urlsafe())}  # keeps other users out
+        service = serving(("env_service", "serve", *given), "the environment service", log, START_S, env)
+        async with service as url, AsyncEnvClient(url, token=token) as client:
+            yield client

@@ -7,7 +7,7 @@ import secrets
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -45,8 +45,6 @@ from agentevolver.utils.web.access import is_local
 from env_service.parameters import paths_in
 from env_service.registry import RegistryError, known_environments, resolve
 
-# Keys whose values reach environments as parameters. The service takes the files that they name.
-_PARAMS = ("env_service", "data.train_filter", "data.val_filter", "exp_manager.scout.filter")
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 """Variables for the Hugging Face token, in the order that `huggingface_hub` reads them."""
 
@@ -168,14 +166,11 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
         reused.append(f"the environment service at {configuration.env_service.env_url}, {presence.whose}")
     elif not alone:
         names, modules = served_names(options, configuration), options.env_modules
-        given = [OmegaConf.select(configuration.config, key) for key in _PARAMS]
-        plain = [OmegaConf.to_container(one, resolve=True) for one in given if OmegaConf.is_config(one)]
         service = environment_service(
             configuration.env_service, names, modules=modules, ray_address=cluster.address, logs=logs, env=env
         )
-        # The owner's configuration says which files parameters may name.
-        named = dict.fromkeys(paths_in([plain, *(one.paths for one in added)]))
-        services.append(replace(service, argv=(*service.argv, *(f"--path={path}" for path in named))))
+        named = paths_in([*map(asdict, configuration.settings.environments), *(one.paths for one in added)])
+        services.append(replace(service, argv=(*service.argv, *(f"--path={path}" for path in dict.fromkeys(named)))))
     of_recipes = [_of_run(spec, env) for one in added for spec in one.specs]
     own = [name for name in own if name not in {spec.name for spec in of_recipes}]
     known = known_names(options)

@@ -89,12 +89,10 @@ def task_file(task: Task, world: LiveWorld | None) -> bytes:
 def filled(
     words: Sequence[str], task: Task, endpoint: GatewayEndpoint, world: LiveWorld | None, told: str
 ) -> list[str]:
-    """Return the command line of one rollout, placeholders filled; `told` is the path of the task's file.
-
-    Every user of the machine can read a command line: it holds no secret, so its addresses need the key.
-    """
+    """Return the command line of one rollout, placeholders filled; `told` is the path of the task's file."""
     query = task.query or (str(world.messages[-1]["content"]) if world is not None and world.messages else "")
-    open_url = endpoint.open_url
+    # Every user can read a command line: its addresses need the key in a header.
+    open_url = endpoint.root_url.removesuffix(f"/r/{endpoint.api_key}")
     values = {
         "query": query.replace("\0", ""),
         "base_url": f"{open_url}/v1",

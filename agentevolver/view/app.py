@@ -1,8 +1,8 @@
 """Application of the page: its runs, access rules and server.
 
-On loopback every user of the machine may read. Changes need the token, which only the console shows: `#token=...`, a
-part of the address that a browser sends to no server. Beyond loopback everything needs the token: `?token=...` once,
-then a cookie. Pages of other origins may do neither (`agentevolver.utils.web`).
+On loopback every user of the machine may read, and changes need the token that the console shows as `#token=...`, which
+a browser sends to no server. Beyond loopback everything needs the token: `?token=...` once, then a cookie. Pages of
+other origins may do neither (`agentevolver.utils.web`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from agentevolver.view.views import added_views
 
 TOKEN_VARIABLE = "VIEW_TOKEN"
 COOKIE = "view_token"
-SESSION = "/api/session"
 # Response headers that limit what a browser may do with the page.
 HEADERS = (
     (
@@ -59,8 +58,7 @@ def page_access(host: str, token: str = "") -> Access:
     Raises:
         ValueError: the token is unfit.
     """
-    token = token or secrets.token_urlsafe(24)
-    return Access(host, token, TOKEN_VARIABLE, open_reading=True, private=SESSION, cookie=COOKIE)
+    return Access(host, token or secrets.token_urlsafe(24), TOKEN_VARIABLE, True, "/api/session", COOKIE)
 
 
 STATIC = Path(__file__).resolve().parent / "static"
@@ -104,7 +102,7 @@ def _page_routes(app: FastAPI, runs: Runs, access: Access) -> None:
     def health() -> Response:
         return Json(health_facts(PAGE))
 
-    @app.get(SESSION)
+    @app.get("/api/session")
     def session() -> Response:
         return Json({"token": access.token})
 
@@ -202,8 +200,6 @@ def _say_where(runs: Sequence[Experiment], access: Access, port: int) -> None:
     watched = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
     shown = f"[{access.host}]" if ":" in access.host else access.host
     url, token = f"http://{shown}:{port}/", quote(access.token, safe="")
+    logger.info("watch %s at %s", watched, url if access.local else f"{url}?token={token}")
     if access.local:
-        logger.info("watch %s at %s", watched, url)
         logger.info("to change experiences, open %s#token=%s", url, token)
-    else:
-        logger.info("watch %s at %s?token=%s", watched, url, token)

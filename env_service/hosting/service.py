@@ -279,15 +279,12 @@ class EnvService:
         """Call an environment and return the JSON of its answer; every failure becomes a ServiceError."""
         name = pool.spec.env_type
         try:
-            # The service reads files as its owner. Without a token the caller may be another user of the machine.
+            # The service reads files as its owner, and without a token another user may call it.
             for path in paths_in(request["params"]) if not self.settings.token else ():
                 inside(path, self.settings.paths)
-        except ValueError as error:
-            raise BadRequest(
-                f"params name a file: {error}; start the service with --path FOLDER, or set ENV_SERVICE_TOKEN"
-            ) from error
-        try:
             payload = pack(request)
+        except ValueError as error:
+            raise BadRequest(f"params name a file: {error}; serve it with --path FOLDER, or use a token") from error
         except TypeError as error:
             raise BadRequest(f"the request cannot be passed on as JSON: {error}") from error
         started = time.perf_counter()

@@ -62,11 +62,6 @@ class GatewayEndpoint:
     def root_url(self) -> str:
         return self.base_url.removesuffix("/v1")
 
-    @property
-    def open_url(self) -> str:
-        """The gateway's address without the credential: requests below it carry the key in a header."""
-        return self.root_url.removesuffix(f"/r/{self.api_key}")
-
 
 @dataclass(frozen=True, slots=True)
 class _Open:

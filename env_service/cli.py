@@ -87,6 +87,7 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
 
 def _add_demonstrate(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_demonstrate)
+    parser.fromfile_prefix_chars = "@"
     add = parser.add_argument
     add("name", help="name of the environment")
     add("params", nargs="*", metavar="KEY=VALUE", help="parameters of the instances; a value is JSON, or a text")

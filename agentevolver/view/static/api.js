@@ -3,13 +3,17 @@
 /** The runs that the page shows: {name, running, step, total_steps, environments}; `here` is the number of the one that is shown. */
 export let runs = [];
 export let here = 0;
+let token = sessionStorage.getItem("token");
+
 // The address in the console ends with #token=. A tab keeps the token; a cookie would reach servers on other ports.
-const given = new URLSearchParams(location.hash.slice(1)).get("token");
-if (given) {
-  sessionStorage.setItem("token", given);
+function take() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!given) return;
+  sessionStorage.setItem("token", (token = given));
   history.replaceState(null, "", location.pathname + location.search);
 }
-let token = sessionStorage.getItem("token");
+take();
+addEventListener("hashchange", take);
 
 async function answer(response) {
   const body = await response.json().catch(() => null);

@@ -21,7 +21,7 @@ _PATH = re.compile(r"file:|~[\w.-]*(?:/|$)|(?:[^/]*/)*\.\.(?:/|$)|/", re.IGNOREC
 
 
 def paths_in(value: Any) -> Iterator[str]:
-    """Yield the texts in nested parameters that name a file: with `/`, `~` or `..` first, or existing."""
+    """Yield the texts in parameters that name a file: from `/`, `~` or `..`, or existing."""
     if isinstance(value, str):
         if _PATH.match(value) or ("/" in value and os.path.lexists(value)):
             yield value
@@ -34,7 +34,7 @@ def inside(path: str | Path, folders: Iterable[str | Path]) -> Path:
     """Return a path with its links followed; raises ValueError if it is in none of the folders."""
     real, *roots = (Path(os.path.realpath(os.path.expanduser(one))) for one in (path, *folders))
     if not any(real.is_relative_to(root) for root in roots):
-        raise ValueError(f"{str(path)[:200]!r} is outside of the folders {[str(root) for root in roots]}")
+        raise ValueError(f"{str(path)[:200]!r} is outside of {[*map(str, roots)]}")
     return real
 
 

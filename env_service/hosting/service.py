@@ -279,7 +279,7 @@ class EnvService:
         """Call an environment and return the JSON of its answer; every failure becomes a ServiceError."""
         name = pool.spec.env_type
         try:
-            # The service reads files as its owner, and without a token another user may call it.
+            # The service reads files as its owner, and without a token for anybody.
             for path in paths_in(request["params"]) if not self.settings.token else ():
                 inside(path, self.settings.paths)
             payload = pack(request)

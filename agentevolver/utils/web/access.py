@@ -116,7 +116,7 @@ class Access:
             raise AccessRefused(303, "logged in", ((b"location", b"/"), (b"set-cookie", cookie.encode())))
         pairs = (pair.strip().partition(b"=") for pair in headers.get(b"cookie", b"").split(b";"))
         if not any(name == self.cookie.encode() and self._fits(value) for name, _, value in pairs):
-            raise AccessRefused(401, "open the address with the token that was printed when the server started")
+            raise AccessRefused(401, "open the printed address with the token")
 
     def _fits(self, given: bytes) -> bool:
         return hmac.compare_digest(given, self.token.encode())

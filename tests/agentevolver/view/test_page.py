@@ -71,7 +71,7 @@ async def test_what_a_model_wrote_stays_text(page: Page, address: str) -> None:
 async def test_only_who_opens_the_address_with_the_token_changes_experience(page: Page, address: str) -> None:
     button = "[...document.querySelectorAll('button')].find((one) => one.textContent === '{}')"
     await page.open(f"{address}#/experience")
-    for attempt in ("document.body.innerText.includes('the address with the token')", button.format("Unpin")):
+    for attempt in ("document.body.innerText.includes('the printed address with the token')", button.format("Unpin")):
         await page.until(button.format("Pin"))
         await page.run(f"{button.format('Pin')}.click()")
         await page.until(attempt)

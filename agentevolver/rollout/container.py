@@ -222,7 +222,7 @@ class _Container:
     name: str
 
     async def run(self, words: Sequence[str], environ: Mapping[str, str]) -> Ran:
-        # The engine's client takes values from its environment: every user can read a command line.
+        # The client takes values from its environment: every user can read a command line.
         told = [item for name in environ for item in ("-e", name)]
         command = [self.engine.program, "exec", *told, self.name, *words]
         return await run_program(command, {**os.environ, **environ}, Path("/"))

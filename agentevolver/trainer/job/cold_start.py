@@ -145,7 +145,7 @@ def _demonstrate_one(settings: Settings, environment: Environment, n: int, out: 
     params = environment.params(validation=False)
     if environment.native_tools and settings.rollout.tool_format != "none":
         params["native_tools"] = True
-    # Not as words, because every user can read a command line.
+    # Not as words: every user can read them.
     given = [f"{name}={json.dumps(value)}" for name, value in params.items()]
     given += [f"--filter={name}={json.dumps(value)}" for name, value in environment.train_filter.items()]
     command = [sys.executable, "-m", "env_service", "demonstrate", environment.env_type, "@/dev/stdin"]

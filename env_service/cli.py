@@ -87,6 +87,7 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
 
 def _add_demonstrate(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_demonstrate)
+    parser.fromfile_prefix_chars = "@"
     add = parser.add_argument
     add("name", help="name of the environment")
     add("params", nargs="*", metavar="KEY=VALUE", help="parameters of the instances; a value is JSON, or a text")
@@ -150,6 +151,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="largest reply of an environment",
     )
+    add("--path", action="append", default=[], metavar="FOLDER", dest="paths", help="files that parameters may name")
     add("--pass-env", action="append", default=[], metavar="NAME", help="let environments see this secret variable")
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentevolver.utils.names import did_you_mean
@@ -13,6 +16,26 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     S = TypeVar("S", bound=DataclassInstance)
+
+_PATH = re.compile(r"file:|~[\w.-]*(?:/|$)|(?:[^/]*/)*\.\.(?:/|$)|/", re.IGNORECASE)
+
+
+def paths_in(value: Any) -> Iterator[str]:
+    """Yield the texts in parameters that name a file: from `/`, `~` or `..`, or existing."""
+    if isinstance(value, str):
+        if _PATH.match(value) or ("/" in value and os.path.lexists(value)):
+            yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from paths_in(item)
+
+
+def inside(path: str | Path, folders: Iterable[str | Path]) -> Path:
+    """Return a path with its links followed; raises ValueError if it is in none of the folders."""
+    real, *roots = (Path(os.path.realpath(os.path.expanduser(one))) for one in (path, *folders))
+    if not any(real.is_relative_to(root) for root in roots):
+        raise ValueError(f"{str(path)[:200]!r} is outside of {[*map(str, roots)]}")
+    return real
 
 
 def laid_over(settings: S, params: Mapping[str, Any] | None, kinds: Mapping[str, type] | None = None) -> S:

@@ -25,4 +25,5 @@ class ServiceSettings:
     max_body_bytes: int = 2 * 1024 * 1024  # of a request
     max_reply_bytes: int = 16 * 1024 * 1024  # of one reply of an environment
     pass_env: tuple[str, ...] = ()  # secret variables that environments may see
+    paths: tuple[str, ...] = ()  # without a token, parameters may name files in these folders only
     token: str | None = field(default=None, repr=False)

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from agentevolver.utils.health import ServiceIdentity, read_identity
 from agentevolver.utils.processes import RUN_ID, die_with_parent
+from env_service.parameters import paths_in
 from task_manager.settings import QuestioningConfiguration
 
 logger = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ def _needed(configuration: QuestioningConfiguration) -> list[tuple[str, str, lis
     parts = urlsplit(service.env_url)
     arguments = ["-m", "env_service", "serve", f"--env={service.env_type}", "--shared-hosts=1"]
     arguments += [f"--host={parts.hostname}", f"--port={parts.port or 80}"]
+    arguments += [f"--path={path}" for path in paths_in([service.env_params, configuration.data.model_dump()])]
     needed = [("env_service", service.env_url.rstrip("/") + "/healthz", arguments)]
     if configuration.llm.needs_teacher:
         teacher = configuration.llm.teacher

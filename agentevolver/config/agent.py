@@ -21,7 +21,7 @@ from agentevolver.utils.errors import ConfigError
 
 SECTION = "actor_rollout_ref.rollout"
 # Placeholders in the words of `agent_command`.
-PLACEHOLDERS = ("query", "base_url", "anthropic_base_url", "api_key", "model", "mcp_url", "task_file")
+PLACEHOLDERS = ("query", "base_url", "anthropic_base_url", "model", "mcp_url", "task_file")
 _SPEC = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
@@ -39,7 +39,7 @@ class AgentSettings(BaseModel):
         None,
         min_length=1,
         description="instead of agent_function: a program as a list of words, started for each rollout; {query}, "
-        "{base_url}, {anthropic_base_url}, {api_key}, {model}, {mcp_url} and {task_file} are filled in",
+        "{base_url}, {anthropic_base_url}, {model}, {mcp_url} and {task_file} are filled in",
     )
     agent_timeout_s: float = Field(600, gt=0, description="time limit of the user's agent for a rollout, in seconds")
     agent_world: bool = Field(
@@ -87,6 +87,7 @@ def _word(word: str, *, is_file: bool) -> str:
     for name in names:
         if name not in PLACEHOLDERS:
             known = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
+            known += "; every user can read a command line, so the key is in OPENAI_API_KEY alone"
             raise ValueError(f"{word!r}: {{{name}}} is not known; known are {known}; write {{{{ and }}}} for braces")
     # The program starts in a folder of its own, where a relative path would not be found.
     return str(Path(word).absolute()) if is_file and not names else word

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,6 +15,7 @@ from agentevolver.utils.errors import LaunchError, UsageError
 from env_service.client import AsyncEnvClient
 from env_service.local import LocalClient, is_shared
 from env_service.registry import RegistryError
+from env_service.settings import TOKEN_VARIABLE
 
 START_S = 120.0
 
@@ -47,15 +50,17 @@ async def open_world(names: Sequence[str], modules: Sequence[str] = (), url: str
         finally:
             await local.close()
         return
-    async with _served(names, modules) as address, AsyncEnvClient(address) as client:
+    async with _served(names, modules) as client:
         yield client
 
 
 @asynccontextmanager
-async def _served(names: Sequence[str], modules: Sequence[str]) -> AsyncIterator[str]:
+async def _served(names: Sequence[str], modules: Sequence[str]) -> AsyncIterator[AsyncEnvClient]:
     given = [item for name in names for item in ("--env", name)]
     given += [item for module in modules for item in ("--env-module", module)]
     with tempfile.TemporaryDirectory(prefix="agentevolver-eval-") as folder:
         log = Path(folder) / "env_service.log"
-        async with serving(("env_service", "serve", *given), "the environment service", log, START_S) as url:
-            yield url
+        env = {**os.environ, TOKEN_VARIABLE: (token := secrets.token_urlsafe())}  # keeps other users out
+        service = serving(("env_service", "serve", *given), "the environment service", log, START_S, env)
+        async with service as url, AsyncEnvClient(url, token=token) as client:
+            yield client

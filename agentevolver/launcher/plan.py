@@ -7,7 +7,7 @@ import secrets
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -42,6 +42,7 @@ from agentevolver.utils import net, recipes
 from agentevolver.utils.errors import UsageError
 from agentevolver.utils.secrets import SECRETS, masked_tree, secrets_in
 from agentevolver.utils.web.access import is_local
+from env_service.parameters import paths_in
 from env_service.registry import RegistryError, known_environments, resolve
 
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
@@ -165,11 +166,11 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
         reused.append(f"the environment service at {configuration.env_service.env_url}, {presence.whose}")
     elif not alone:
         names, modules = served_names(options, configuration), options.env_modules
-        services.append(
-            environment_service(
-                configuration.env_service, names, modules=modules, ray_address=cluster.address, logs=logs, env=env
-            )
+        service = environment_service(
+            configuration.env_service, names, modules=modules, ray_address=cluster.address, logs=logs, env=env
         )
+        named = paths_in([*map(asdict, configuration.settings.environments), *(one.paths for one in added)])
+        services.append(replace(service, argv=(*service.argv, *(f"--path={path}" for path in dict.fromkeys(named)))))
     of_recipes = [_of_run(spec, env) for one in added for spec in one.specs]
     own = [name for name in own if name not in {spec.name for spec in of_recipes}]
     known = known_names(options)

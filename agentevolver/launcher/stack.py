@@ -120,6 +120,7 @@ class Services:
     """Overrides of the run's configuration, such as addresses."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables for every process of the run."""
+    paths: tuple[str, ...] = ()  # files and folders that its parameters for environments name
 
 
 RESTARTS = 5

@@ -91,13 +91,14 @@ def filled(
 ) -> list[str]:
     """Return the command line of one rollout, placeholders filled; `told` is the path of the task's file."""
     query = task.query or (str(world.messages[-1]["content"]) if world is not None and world.messages else "")
+    # Every user can read a command line: its addresses need the key in a header.
+    open_url = endpoint.root_url.removesuffix(f"/r/{endpoint.api_key}")
     values = {
         "query": query.replace("\0", ""),
-        "base_url": endpoint.base_url,
-        "anthropic_base_url": endpoint.root_url,
-        "api_key": endpoint.api_key,
+        "base_url": f"{open_url}/v1",
+        "anthropic_base_url": open_url,
         "model": endpoint.model,
-        "mcp_url": f"{endpoint.root_url}/mcp",
+        "mcp_url": f"{open_url}/mcp",
         "task_file": told,
     }
     return [word.format(**values) for word in words]

@@ -1,8 +1,8 @@
 """Application of the page: its runs, access rules and server.
 
-On loopback every user of the machine may read, and changes need a token that only the page can read. Beyond loopback
-everything needs the token: `?token=...` once, then a cookie. Pages of other origins may do neither
-(`agentevolver.utils.web`).
+On loopback every user of the machine may read, and changes need the token that the console shows as `#token=...`, which
+a browser sends to no server. Beyond loopback everything needs the token: `?token=...` once, then a cookie. Pages of
+other origins may do neither (`agentevolver.utils.web`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def page_access(host: str, token: str = "") -> Access:
     Raises:
         ValueError: the token is unfit.
     """
-    return Access(host, token or secrets.token_urlsafe(24), TOKEN_VARIABLE, open_reading=True, cookie=COOKIE)
+    return Access(host, token or secrets.token_urlsafe(24), TOKEN_VARIABLE, True, "/api/session", COOKIE)
 
 
 STATIC = Path(__file__).resolve().parent / "static"
@@ -197,9 +197,9 @@ def view(
 
 
 def _say_where(runs: Sequence[Experiment], access: Access, port: int) -> None:
-    logger.info("watch %s at %s", runs[0].name if len(runs) == 1 else f"{len(runs)} runs", address(access, port))
-
-
-def address(access: Access, port: int) -> str:
+    watched = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
     shown = f"[{access.host}]" if ":" in access.host else access.host
-    return f"http://{shown}:{port}/" + ("" if access.local else f"?token={quote(access.token, safe='')}")
+    url, token = f"http://{shown}:{port}/", quote(access.token, safe="")
+    logger.info("watch %s at %s", watched, url if access.local else f"{url}?token={token}")
+    if access.local:
+        logger.info("to change experiences, open %s#token=%s", url, token)

@@ -37,6 +37,7 @@ from env_service.hosting.metrics import ServiceMetrics
 from env_service.hosting.pool import Site, Worker, WorkerPool, watched
 from env_service.hosting.shared_pool import SharedPool
 from env_service.hosting.wire import FrameKind, WireError, pack, unpack
+from env_service.parameters import inside, paths_in
 from env_service.settings import ServiceSettings
 
 logger = logging.getLogger(__name__)
@@ -278,7 +279,12 @@ class EnvService:
         """Call an environment and return the JSON of its answer; every failure becomes a ServiceError."""
         name = pool.spec.env_type
         try:
+            # The service reads files as its owner, and without a token for anybody.
+            for path in paths_in(request["params"]) if not self.settings.token else ():
+                inside(path, self.settings.paths)
             payload = pack(request)
+        except ValueError as error:
+            raise BadRequest(f"params name a file: {error}; serve it with --path FOLDER, or use a token") from error
         except TypeError as error:
             raise BadRequest(f"the request cannot be passed on as JSON: {error}") from error
         started = time.perf_counter()

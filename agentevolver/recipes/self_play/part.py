@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.config.schema import Settings
-from agentevolver.recipes.self_play.settings import CHECKPOINT, SelfPlaySettings, settings_of
+from agentevolver.recipes.self_play.settings import CHECKPOINT, FOLDER, SelfPlaySettings, settings_of
 from agentevolver.trainer.checkpoints import ACTOR
 from agentevolver.trainer.parts import TrainerPart
 from agentevolver.trainer.recipe_parts import PartContext
@@ -30,7 +30,6 @@ from agentevolver.utils.files import remove_tree, write_json
 logger = logging.getLogger(__name__)
 
 STATE = "self_play.json"
-FOLDER = "self_play"
 START = "start"
 # Metadata key of a task: parameters of create beside the configuration's.
 _PARAMS = "env_params"

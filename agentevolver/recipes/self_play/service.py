@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from agentevolver.launcher.stack import Launch, Services, player_service
-from agentevolver.recipes.self_play.settings import settings_of
+from agentevolver.recipes.self_play.settings import FOLDER, settings_of
 
 PLAYER_URL = "ENV_PLAYER_URL"
 """The environment variable with the URL of the frozen policies' server."""
@@ -23,4 +24,6 @@ def services(launch: Launch) -> Services | None:
         return None
     key = "recipes.self_play.url"
     url, spec = player_service(section.url, launch.folder / "config.yaml", key, 0, logs=launch.logs, env={})
-    return Services((spec,), {"recipes": {"self_play": {"url": url}}}, {PLAYER_URL: url})
+    # The parameter `checkpoint` names policies of the pool, and the start.
+    places = (str(launch.folder / FOLDER), os.path.abspath(str(section.start)))
+    return Services((spec,), {"recipes": {"self_play": {"url": url}}}, {PLAYER_URL: url}, places)

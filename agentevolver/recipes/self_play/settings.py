@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 if TYPE_CHECKING:
     from agentevolver.config.schema import Settings
 
+FOLDER = "self_play"
 CHECKPOINT = "checkpoint"
 """The parameter of create that names the policy behind an environment's player `policy`."""
 

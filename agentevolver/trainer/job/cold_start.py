@@ -6,13 +6,14 @@ The result replaces `actor_rollout_ref.model.path`, also for the reference model
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -144,20 +145,18 @@ def _demonstrate_one(settings: Settings, environment: Environment, n: int, out: 
     params = environment.params(validation=False)
     if environment.native_tools and settings.rollout.tool_format != "none":
         params["native_tools"] = True
-    command = [sys.executable, "-m", "env_service", "demonstrate", environment.env_type, *_values(params)]
+    # Not as words: every user can read them.
+    given = [f"{name}={json.dumps(value)}" for name, value in params.items()]
+    given += [f"--filter={name}={json.dumps(value)}" for name, value in environment.train_filter.items()]
+    command = [sys.executable, "-m", "env_service", "demonstrate", environment.env_type, "@/dev/stdin"]
     command += ["--out", str(out), "--split", environment.train_split, "-n", str(n)]
     command += ["--seed", str(settings.data.seed), f"--template={settings.exp_manager.experience_template}"]
-    command += [word for text in _values(environment.train_filter) for word in ("--filter", text)]
     command += [word for text in launched_with(settings.experiment_dir) for word in ("--env-module", text)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, input="\n".join(given), capture_output=True, text=True, check=False)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:]
         raise ConfigError(f"cold_start.files = {REFERENCE}{n}: {''.join(last)}")
     print(f"[cold start] {done.stdout.strip()}", flush=True)
-
-
-def _values(params: Mapping[str, Any]) -> list[str]:
-    return [f"{name}={orjson.dumps(value).decode()}" for name, value in params.items()]
 
 
 def choose(trajectories: Sequence[Trajectory], min_score: float) -> tuple[list[Trajectory], Counter[str]]:

@@ -51,7 +51,8 @@ class Access:
     host: str  # the bound address
     token: str = field(default="", repr=False)  # of `Authorization: Bearer`; may be empty on loopback only
     variable: str = ""  # environment variable with the token, for error messages
-    open_reading: bool = False  # GET and HEAD need no token on loopback
+    open_reading: bool = False  # GET and HEAD need no token on loopback, except `private`
+    private: str = ""  # path that needs the token although reading is open
     cookie: str = ""  # cookie with a browser's token, for GET and HEAD; `?token=...` sets it; "": no cookie
 
     def __post_init__(self) -> None:
@@ -106,7 +107,7 @@ class Access:
     def _needs_token(self, method: str, path: str) -> bool:
         if not self.token or path in HEALTH_PATHS:
             return False
-        return not (self.open_reading and self.local and method in SAFE_METHODS)
+        return path == self.private or not (self.open_reading and self.local and method in SAFE_METHODS)
 
     def _check_browser(self, path: str, query: bytes, headers: Mapping[bytes, bytes]) -> None:
         given = dict(parse_qsl(query.decode("latin-1"))).get("token")
@@ -115,7 +116,7 @@ class Access:
             raise AccessRefused(303, "logged in", ((b"location", b"/"), (b"set-cookie", cookie.encode())))
         pairs = (pair.strip().partition(b"=") for pair in headers.get(b"cookie", b"").split(b";"))
         if not any(name == self.cookie.encode() and self._fits(value) for name, _, value in pairs):
-            raise AccessRefused(401, "open the address that was printed when the server started, the one with ?token=")
+            raise AccessRefused(401, "open the printed address with the token")
 
     def _fits(self, given: bytes) -> bool:
         return hmac.compare_digest(given, self.token.encode())

@@ -3,7 +3,17 @@
 /** The runs that the page shows: {name, running, step, total_steps, environments}; `here` is the number of the one that is shown. */
 export let runs = [];
 export let here = 0;
-let token = null;
+let token = sessionStorage.getItem("token");
+
+// The address in the console ends with #token=. A tab keeps the token; a cookie would reach servers on other ports.
+function take() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!given) return;
+  sessionStorage.setItem("token", (token = given));
+  history.replaceState(null, "", location.pathname + location.search);
+}
+take();
+addEventListener("hashchange", take);
 
 async function answer(response) {
   const body = await response.json().catch(() => null);
@@ -51,14 +61,14 @@ export async function get(path, parameters = {}, { signal, run } = {}) {
   return answer(await reached(fetch(text ? `${whole}?${text}` : whole, { signal, headers: { accept: "application/json" } })));
 }
 
-/** PATCH or DELETE, with the token that only this page can read. */
+/** PATCH or DELETE, with the token. */
 export async function send(method, path, body) {
   token ??= (await answer(await reached(fetch("/api/session")))).token;
   const headers = { authorization: `Bearer ${token}`, ...(body ? { "content-type": "application/json" } : {}) };
   try {
     return await answer(await reached(fetch(whose(path), { method, headers, body: body && JSON.stringify(body) })));
   } catch (error) {
-    if (error.status === 401) token = null; // the server was started anew
+    if (error.status === 401) sessionStorage.removeItem("token"), (token = null); // the server was started anew
     throw error;
   }
 }

@@ -14,7 +14,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+)
+
+from agentevolver.utils.secrets import is_secret
 
 CONFIG_VARIABLE = "ENV_MCP_CONFIG"
 EXAMPLE = Path(__file__).with_name("example") / "config.json"
@@ -45,6 +56,14 @@ class StdioServer(_Strict):
     env: dict[str, str] = {}
     """Added to HOME, LOGNAME, PATH, SHELL, TERM and USER; nothing else of the service's environment is passed on."""
     cwd: str = "${INSTANCE_DIR}"
+
+    @field_validator("command", "args")
+    @classmethod
+    def _no_secret(cls, value: Any) -> Any:
+        for name in re.findall(r"\$\{env:([^}]*)\}", str(value)):
+            if is_secret(name):
+                raise ValueError(f"every user of the machine can read a command line: pass ${{env:{name}}} in `env`")
+        return value
 
 
 class HttpServer(_Strict):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
+from env_service.parameters import inside
 
 INSTRUCTION = "instruction.md"
 _ELSEWHERE = (
@@ -27,15 +28,17 @@ class TaskFoldersEnv(BaseEnv):
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         super().__init__(task_id, instance_id, params)
         root = _root(self.params)
-        self.folder = (root / task_id).resolve()
-        if not self.folder.is_relative_to(root) or not (self.folder / INSTRUCTION).is_file():
-            raise ValueError(f"no task {task_id!r} in {root}: there is no {task_id}/{INSTRUCTION}")
+        try:
+            self.folder = inside(root / task_id, [root])
+            self.text = inside(self.folder / INSTRUCTION, [root]).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise ValueError(f"no task {task_id!r} in {root}: {task_id}/{INSTRUCTION}: {error}") from error
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
         if {**self.params, **(params or {})}.get("is_open_query"):
             raise ValueError("there is nothing to explore here: no tasks can be made of task folders")
-        text = (self.folder / INSTRUCTION).read_text(encoding="utf-8").strip()
-        return {"state": [{"role": "user", "content": text}], "info": {"query": text, "folder": str(self.folder)}}
+        info = {"query": self.text, "folder": str(self.folder)}
+        return {"state": [{"role": "user", "content": self.text}], "info": info}
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
         raise ValueError(_ELSEWHERE)
@@ -46,7 +49,7 @@ class TaskFoldersEnv(BaseEnv):
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
         root = _root(params or {})
-        folder = root / split
+        folder = inside(root / split, [root])
         if not folder.is_dir():
             raise ValueError(f"no split {split!r}: {folder} is no folder")
         return sorted(f"{split}/{path.parent.name}" for path in folder.glob(f"*/{INSTRUCTION}"))
@@ -54,9 +57,9 @@ class TaskFoldersEnv(BaseEnv):
 
 def _root(params: dict[str, Any]) -> Path:
     root = params.get("root")
-    if not isinstance(root, str) or not Path(root).is_dir():
+    if not isinstance(root, str) or not Path(root).is_absolute() or not Path(root).is_dir():
         raise ValueError(
-            f"root = {root!r} is no folder: say where the tasks are, in env_service.env_params.root, "
-            "data.train_filter.root and data.val_filter.root"
+            f"root = {root!r} is no folder: say where the tasks are, by an absolute path, in "
+            "env_service.env_params.root, data.train_filter.root and data.val_filter.root"
         )
     return Path(root).resolve()

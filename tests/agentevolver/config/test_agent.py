@@ -47,6 +47,7 @@ def test_verl_is_given_its_own_section_alone():
         (["agent=play"], r"agent_function: write package\.module:function, found 'play'"),
         (["agent_function=a:b", "agent_command=[c]"], "both set: remove one"),
         (["agent_command=[run,'{url}']"], r"\{url\} is not known; known are \{query\}, \{base_url\}"),
+        (["agent_command=[run,'--key={api_key}']"], "can read a command line, so the key is in OPENAI_API_KEY"),
         (["agent=a:b", "context_template=reasoning"], "context_template = reasoning has no effect with"),
         (["agent=a:b", "agent_container=auto"], "agent_container = auto: .*set .*agent_command, and .*agent_world"),
     ],

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
+from agentevolver.config.checks import load
 from agentevolver.launcher.experiment import START, Presence
 from agentevolver.launcher.options import Options
 from agentevolver.launcher.plan import Plan, as_yaml, check_services, make_plan, resolve_config
@@ -70,7 +71,9 @@ def test_a_service_that_runs_is_used(configuration: FakeConfiguration) -> None:
 
 @pytest.mark.environment("pocket", "gymnasium", "bfcl")
 def test_a_mixtures_environments_are_all_served_and_each_is_looked_up(configuration: FakeConfiguration) -> None:
-    mixture = replace(configuration, env_service=env_section(env_type={"pocket": 2, "gymnasium": 1}))
+    given = load(None, ["device=cpu", "env_service.env_params={root: /data}", "data.val_filter={root: /more}"]).settings
+    section = env_section(env_type={"pocket": 2, "gymnasium": 1})
+    mixture = replace(configuration, settings=given, env_service=section)
     made = plan(mixture, Options(conf=Path("x"), services=("bfcl", "mine", "pocket"), env_modules=("mine=pkg.mod:C",)))
     assert [item for item in made.services[1].argv if item.startswith("--env=")] == [
         "--env=pocket",
@@ -78,7 +81,7 @@ def test_a_mixtures_environments_are_all_served_and_each_is_looked_up(configurat
         "--env=bfcl",
         "--env=mine",
     ]
-    assert "--env-module=mine=pkg.mod:C" in made.services[1].argv
+    assert {"--env-module=mine=pkg.mod:C", "--path=/data", "--path=/more"} <= {*made.services[1].argv}
     check_services(CONF, mixture)
     with pytest.raises(UsageError, match="did you mean 'pocket'"):
         check_services(CONF, replace(configuration, env_service=env_section(env_type={"poket": 2, "gymnasium": 1})))

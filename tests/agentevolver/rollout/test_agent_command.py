@@ -31,6 +31,13 @@ def say(messages):
 world, result = os.environ.get("AGENTEVOLVER_WORLD_URL"), os.environ["AGENTEVOLVER_RESULT_URL"]
 task = json.load(open(os.environ["AGENTEVOLVER_TASK"]))
 """
+# Another user's view of every command line, while the agent runs.
+SEEN = """
+user = 65534 if os.getuid() == 0 else None
+command = ["sh", "-c", "cat /proc/[0-9]*/cmdline"]
+seen = subprocess.run(command, capture_output=True, user=user, group=user, cwd="/").stdout.decode(errors="replace")
+assert sys.argv[0] in seen and os.environ["OPENAI_API_KEY"] not in seen, "the key is in a command line"
+"""
 REACT = """
 messages = send(world + "/messages")["messages"]
 assert messages == task["messages"] and send(world + "/tools") == {"tools": []}
@@ -101,16 +108,20 @@ def test_words_and_variables_say_where_everything_is(chatml, tmp_path, monkeypat
     found = tmp_path / "found.json"
     text = f"""
     say(task["messages"])
+    headers = {{"x-api-key": os.environ["OPENAI_API_KEY"]}}
+    urllib.request.urlopen(urllib.request.Request(sys.argv[2] + "/models", headers=headers), timeout=30).close()
+    {textwrap.indent(SEEN, "    ").strip()}
     json.dump({{"words": sys.argv[1:], "environ": dict(os.environ), "cwd": os.getcwd()}}, open({str(found)!r}, "w"))
     """
-    words = ["{query}", "{base_url}", "{anthropic_base_url}", "{api_key}", "{model}", "{mcp_url}", "{task_file}"]
+    words = ["{query}", "{base_url}", "{anthropic_base_url}", "{model}", "{mcp_url}", "{task_file}"]
     rollout = play(chatml, tmp_path, text, words=words)
     assert rollout.trajectory.error == ""
     told = json.loads(found.read_text())
-    environ, (query, base, root, key, model, mcp, task) = told["environ"], told["words"]
-    assert query == "go" and base == f"{root}/v1" and mcp == f"{root}/mcp" and key in base and model == "policy"
-    assert environ["OPENAI_BASE_URL"] == environ["OPENAI_API_BASE"] == base
-    assert environ["ANTHROPIC_BASE_URL"] == root and environ["OPENAI_API_KEY"] == environ["ANTHROPIC_API_KEY"] == key
+    environ, (query, base, root, model, mcp, task) = told["environ"], told["words"]
+    assert query == "go" and base == f"{root}/v1" and mcp == f"{root}/mcp" and model == "policy"
+    key, secret_root = environ["OPENAI_API_KEY"], f"{root}/r/{environ['OPENAI_API_KEY']}"
+    assert environ["OPENAI_BASE_URL"] == environ["OPENAI_API_BASE"] == f"{secret_root}/v1"
+    assert environ["ANTHROPIC_BASE_URL"] == secret_root and environ["ANTHROPIC_API_KEY"] == key
     assert environ["AGENTEVOLVER_TASK"] == task and Path(task).parent == Path(told["cwd"]) == Path(environ["HOME"])
     assert environ["MY_SETTING"] == "kept" and "127.0.0.1" in environ["no_proxy"]
     assert not {"WANDB_API_KEY", "AGENTEVOLVER_SECRETS", "RAY_ADDRESS"} & environ.keys()

@@ -16,7 +16,7 @@ from agentevolver.rollout.gateway.server import GatewayEndpoint
 from agentevolver.types import Outcome, StopReason, Task
 from env_service.environments.task_folders.env import TaskFoldersEnv
 from tests.agentevolver.rollout.agents import EchoEnv, roll
-from tests.agentevolver.rollout.test_agent_command import HEAD, nothing_is_left  # noqa: F401
+from tests.agentevolver.rollout.test_agent_command import HEAD, SEEN, nothing_is_left  # noqa: F401
 
 pytestmark = pytest.mark.service
 TEST = """
@@ -110,17 +110,20 @@ def test_tests_that_say_nothing_are_a_grading_error(chatml, root, tmp_path, test
 
 
 FAKE_DOCKER = """#!%s
-import json, subprocess, sys
+import json, os, subprocess, sys
 log, words = %r, sys.argv[1:]
 open(log, "a").write(json.dumps(words) + "\\n")
 if words[0] == "build" and %r:
     sys.exit("no such base image")
 if words[0] == "exec":
-    inner = words[1:]
+    inner, environ = words[1:], {}
     while inner[0] in ("-e", "-u"):
+        if inner[0] == "-e":
+            name, given, value = inner[1].partition("=")
+            environ[name] = value if given else os.environ[name]
         inner = inner[2:]
     if inner[1] == "sh" and "rm -rf" not in inner[3]:
-        sys.exit(subprocess.run(inner[1:]).returncode)
+        sys.exit(subprocess.run(inner[1:], env=environ).returncode)
 if words[0] == "cp" and words[-1] == "-":
     import io, tarfile
     work = words[1].endswith(":/app")
@@ -142,7 +145,7 @@ def test_a_container_engine_is_asked_for_the_image_the_agent_and_the_tests_and_n
     engine, log = fake_docker(tmp_path)
     asking = tmp_path / "ask.py"
     asking.write_text(
-        "import json, os, urllib.request as web\n"
+        f"import json, os, subprocess, sys, urllib.request as web\n{SEEN}\n"
         "body = json.dumps({'messages': [{'role': 'user', 'content': 'hi'}]}).encode()\n"
         "url, kind = os.environ['OPENAI_BASE_URL'] + '/chat/completions', {'Content-Type': 'application/json'}\n"
         "web.urlopen(web.Request(url, body, kind))\n"

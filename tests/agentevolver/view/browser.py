@@ -163,7 +163,7 @@ def serving(*runs: Path, folders: Sequence[Path] = ()) -> Iterator[str]:
     """The page of some runs, and of those that begin in `folders`, in a thread, and its address."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        app = create_app([Experiment(run) for run in runs], page_access("127.0.0.1"), folders)
+        app = create_app([Experiment(run) for run in runs], page_access("127.0.0.1", "t0ken"), folders)
         server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -24,12 +24,12 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def client(run: Path) -> Iterator[TestClient]:
-    with TestClient(create_app(Experiment(run), page_access("127.0.0.1")), base_url=LOCAL) as client:
+    with TestClient(create_app(Experiment(run), page_access("127.0.0.1", "t0ken")), base_url=LOCAL) as client:
         yield client
 
 
 def token(client: TestClient) -> dict[str, str]:
-    return {"authorization": "Bearer " + client.get("/api/session").json()["token"]}
+    return {"authorization": "Bearer t0ken"}
 
 
 def test_the_page_and_all_it_loads_come_from_here(client: TestClient) -> None:
@@ -74,8 +74,12 @@ def test_mistakes_are_said_in_one_line(path: str, status: int, client: TestClien
 
 
 def test_nobody_else_may_read_the_token(client: TestClient) -> None:
+    assert client.get("/api/session", headers=token(client)).json() == {"token": "t0ken"}
+    asked = ({}, {"cookie": "view_token=x"}, {"authorization": "Bearer x"})
+    for answer in [*(client.get("/api/session", headers=headers) for headers in asked), client.head("/api/session")]:
+        assert answer.status_code == 401 and "t0ken" not in answer.text
     answer = client.get("/api/session", headers={"origin": "https://evil.example"})
-    assert answer.status_code == 403 and "token" not in answer.json()
+    assert answer.status_code == 403 and "t0ken" not in answer.text
     assert "access-control-allow-origin" not in answer.headers
     assert answer.headers["cross-origin-resource-policy"] == "same-origin"
 

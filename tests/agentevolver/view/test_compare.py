@@ -26,7 +26,7 @@ def runs(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def client(runs: list[Path]) -> Iterator[TestClient]:
-    app = create_app([Experiment(run) for run in runs], page_access("127.0.0.1"))
+    app = create_app([Experiment(run) for run in runs], page_access("127.0.0.1", "t0ken"))
     with TestClient(app, base_url="http://127.0.0.1:8600") as client:
         yield client
 
@@ -40,7 +40,7 @@ def test_each_run_has_its_routes_and_the_first_also_the_plain_ones(client: TestC
     for prefix, name in (("", "pocket/one"), ("/runs/0", "pocket/one"), ("/runs/1", "pocket/two")):
         assert client.get(f"{prefix}/api/state").json()["name"] == name
     assert client.get("/runs/2/api/state").status_code == 404
-    token = {"authorization": f"Bearer {client.get('/api/session').json()['token']}"}
+    token = {"authorization": "Bearer t0ken"}
     assert client.delete("/runs/1/api/experience/default/e1").status_code == 401
     assert client.delete("/runs/1/api/experience/default/e1", headers=token).status_code == 200
     assert [client.get(f"/runs/{i}/api/experience").json()["total"] for i in (0, 1)] == [3, 2]

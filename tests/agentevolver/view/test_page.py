@@ -68,6 +68,18 @@ async def test_what_a_model_wrote_stays_text(page: Page, address: str) -> None:
         assert await page.run("document.title") != "1"
 
 
+async def test_only_who_opens_the_address_with_the_token_changes_experience(page: Page, address: str) -> None:
+    button = "[...document.querySelectorAll('button')].find((one) => one.textContent === '{}')"
+    await page.open(f"{address}#/experience")
+    for attempt in ("document.body.innerText.includes('the printed address with the token')", button.format("Unpin")):
+        await page.until(button.format("Pin"))
+        await page.run(f"{button.format('Pin')}.click()")
+        await page.until(attempt)
+        await page.run("location.hash = '#token=t0ken'")
+        await page.until("location.hash === ''")
+        await show(page, "experience")
+
+
 async def test_a_step_that_is_trained_meanwhile_appears(page: Page, address: str, run: Path) -> None:
     await page.open(f"{address}#/curves")
     await page.until("document.querySelector('.facts dd')?.textContent === '3'")

@@ -221,6 +221,7 @@ def test_environments_are_told_where_frozen_policies_answer(tmp_path):
     chosen = load(CONF, ["device=cpu", f"experiment.root={tmp_path}", f"recipes.self_play.url={url}"])
     made = services(Launch(chosen.settings, chosen.config, "agentevolver.trainer.job.main"))
     (player,) = made.specs
+    assert made.paths[0].endswith("/self_play") and made.paths[1].endswith("/start/policy")
     assert made.env == {"ENV_PLAYER_URL": url} and made.config == {"recipes": {"self_play": {"url": url}}}
     assert player.health_urls == (f"{url}/healthz",) and player.needed and player.restarts > 0
     assert services(Launch(chosen.settings, chosen.config, None)) is None, "no run, no player"

@@ -59,6 +59,10 @@ def test_the_forms_that_mcp_clients_share_are_read(tmp_path: Path) -> None:
         ({"mcpServers": {"a": {**SERVER, "comand": "x"}}, "tasks": ["t"]}, "comand"),
         ({"mcpServers": {"a": {"type": "sse", "url": "http://x"}}, "tasks": ["t"]}, "mcpServers.a"),
         ({"mcpServers": {"a": {"url": "file:///etc/passwd"}}, "tasks": ["t"]}, "url"),
+        (
+            {"mcpServers": {"a": {"command": "x", "args": ["-k=${env:MY_TOKEN}"]}}, "tasks": ["t"]},
+            "read a command line",
+        ),
         ({"mcpServers": {"a": SERVER}, "tasks": ["t"], "call_timeout_s": 600}, "call_timeout_s"),
     ],
 )

@@ -1,4 +1,5 @@
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,6 +127,10 @@ def test_demonstrations_are_made_of_the_run_s_own_environments_before_anything_i
     keys = ("env_service.env_type={pocket: 1, calc: 2}", "env_service.environments.pocket.env_params.slack=2")
     found = resolved(tmp_path, f"cold_start.files=[reference:30,{LOG}]", "data.train_filter={}", *keys)
     monkeypatch.setattr(cold_start, "_train", lambda *_: None)
+    run, commands = subprocess.run, list[list[str]]()
+    monkeypatch.setattr(
+        subprocess, "run", lambda command, **options: commands.append(command) or run(command, **options)
+    )
     renderer = ChatRenderer(build_real("qwen2_5"))
     with pytest.raises(TrainingFailed, match="left no model"):
         prepare(found.config, found.settings, renderer)
@@ -135,6 +140,7 @@ def test_demonstrations_are_made_of_the_run_s_own_environments_before_anything_i
         "demonstrations.pocket": 10,
         "demonstrations.calc": 20,
     }
+    assert len(commands) == 2 and "slack" not in str(commands), "every user can read a command line"
     assert len((folder / "episodes.jsonl").read_text().splitlines()) > 96
 
 

@@ -132,6 +132,9 @@ def _cut(text: Any, width: int) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    from agentevolver.utils.terminal import guard_output
+
+    guard_output()
     parser = argparse.ArgumentParser(prog="python -m advantage_processor", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     explain = commands.add_parser("explain", help="print a trajectory with its labels, step rewards and advantages")
@@ -150,10 +153,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    from rich.console import Console
 
     from advantage_processor.__main__ import explanation, overview
     from agentevolver.utils.files import read_jsonl
+    from agentevolver.utils.rich_console import Console
 
     console = Console(
         force_terminal=True if options.color == "always" else None,

@@ -21,6 +21,9 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m env_service") -> int:
     """Run a command and return the exit status. `prog` is the command's name in help and errors."""
+    from agentevolver.utils.terminal import guard_output
+
+    guard_output()
     options, rest = _parser(prog).parse_known_args(arguments)
     # Parameters of instances may stand anywhere among the options of `demonstrate`.
     if options.command == "demonstrate" and not any(word.startswith("-") or "=" not in word for word in rest):

@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from agentevolver.llm.store import Usage, read_usage
 from agentevolver.types import Task
+from agentevolver.utils.rich_console import Console, escape
 from task_manager.journal import PipelinePlan, Records, read_journal
 from task_manager.settings import QuestioningConfiguration
 

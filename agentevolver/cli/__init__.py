@@ -40,6 +40,9 @@ def root() -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return the exit code."""
+    from agentevolver.utils.terminal import guard_output
+
+    guard_output()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in _HELP:
         print(_overview())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from agentevolver.launcher.options import Options, parse
 from agentevolver.utils.errors import LaunchError, TrainingFailed, UsageError
 from agentevolver.utils.secrets import MASK, masked_arguments, masked_text, read_dotenv
+from agentevolver.utils.terminal import guard_output
 
 if TYPE_CHECKING:
     from agentevolver.config.checks import Resolved
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str], root: Path, prog: str = "launcher") -> int:
         root: checkout with `.env` and the run records.
         prog: prefix of error messages.
     """
+    guard_output()
     try:
         options = parse(arguments)
         _set_up_logging()

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.markup import escape
 from rich.panel import Panel
 
 from agentevolver.cli.commands.players import add_player, contestant, game, refuse_unclear
 from agentevolver.cli.commands.verbs import VerbParser, carried_out
 from agentevolver.utils.errors import UsageError
+from agentevolver.utils.rich_console import Console, escape
 from agentevolver.utils.secrets import read_dotenv
 
 if TYPE_CHECKING:

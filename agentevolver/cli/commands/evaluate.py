@@ -54,7 +54,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
 
 
 def _evaluate(options: argparse.Namespace, arguments: list[str], root: Path) -> int:
-    from rich.console import Console
+    from agentevolver.utils.rich_console import Console
 
     read_dotenv(root)
     refuse_unclear(options)
@@ -135,6 +135,7 @@ class _Progress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         from agentevolver.trainer.monitor.measured import Measured
+        from agentevolver.utils.rich_console import Console
 
         self._what, self._total = what, total
         self._done = self._graded = self._won = 0
@@ -147,6 +148,7 @@ class _Progress:
             MofNCompleteColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
+            console=Console(),
         )
         self._task = self._bar.add_task(what, total=total)
         self._live = self._bar.console.is_terminal

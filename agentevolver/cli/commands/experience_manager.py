@@ -38,6 +38,9 @@ _TEXTS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    from agentevolver.utils.terminal import guard_output
+
+    guard_output()
     options = _parser().parse_args(arguments)
     level = logging.INFO if options.verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)

@@ -14,6 +14,9 @@ from pathlib import Path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    from agentevolver.utils.terminal import guard_output
+
+    guard_output()
     parser = argparse.ArgumentParser(
         prog="python -m agentevolver.llm", description="The language models of a run's roles."
     )

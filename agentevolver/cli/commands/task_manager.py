@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentevolver.utils.recipes import default_environment
+from agentevolver.utils.terminal import guard_output
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
@@ -24,6 +25,7 @@ Run = Callable[[argparse.Namespace, "QuestioningConfiguration"], Coroutine[Any, 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    guard_output()
     options = _parser().parse_args(arguments)
     level = logging.INFO if options.verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)

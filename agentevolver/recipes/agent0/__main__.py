@@ -31,6 +31,7 @@ from agentevolver.trainer.job.main import begin, list_tasks
 from agentevolver.types import Task
 from agentevolver.utils.errors import ConfigError, TrainingFailed
 from agentevolver.utils.files import write_text
+from agentevolver.utils.terminal import guard_output
 from env_service.client import AsyncEnvClient, EnvServiceError
 from task_manager.tasks import env_params_of, seed_of
 
@@ -39,6 +40,7 @@ AT_ONCE = 8
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    guard_output()
     parser = argparse.ArgumentParser(
         prog="python -m agentevolver.recipes.agent0", description="Train a proposer and an executor by turns."
     )

@@ -24,12 +24,14 @@ from agentevolver.recipes.audit.findings import DISTILLER, EXPLORER, JUDGE, LABE
 from agentevolver.recipes.audit.rollouts import half_and_half, recorded
 from agentevolver.utils.errors import ConfigError
 from agentevolver.utils.files import write_text
+from agentevolver.utils.terminal import guard_output
 from env_service.protocol import EnvServiceError
 from task_manager.profile import ProfileError
 from task_manager.settings import QuestioningConfiguration
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    guard_output()
     options = _parser().parse_intermixed_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:

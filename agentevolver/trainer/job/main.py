@@ -31,6 +31,7 @@ from agentevolver.types import Task
 from agentevolver.utils import net, recipes
 from agentevolver.utils.errors import ConfigError, NothingMeasured, TrainingFailed
 from agentevolver.utils.secrets import adopt_secrets
+from agentevolver.utils.terminal import guard_output
 from agentevolver.utils.turn_ends import disagreement
 from context_manager.chat import ChatRenderer, ChatTemplateError
 from context_manager.exactness import check_template
@@ -46,6 +47,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the main job. Return 2 for a configuration error, 1 for a failed run, 3 if nothing was measured."""
+    guard_output()
     parser = argparse.ArgumentParser(
         prog="python -m agentevolver.trainer.job.main", description="Train on a composed configuration."
     )

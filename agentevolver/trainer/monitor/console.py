@@ -10,8 +10,6 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any
 
-from rich.console import Console as RichConsole
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -32,7 +30,9 @@ from agentevolver.trainer.monitor.results import (
     records,
     validations_of,
 )
+from agentevolver.utils import rich_console
 from agentevolver.utils.files import parse
+from agentevolver.utils.rich_console import escape
 
 REFRESH_S = 0.5
 WIDTH = 100
@@ -52,7 +52,7 @@ class Console:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._console = RichConsole(file=sys.stdout)  # the terminal, also when stdout is redirected later
+        self._console = rich_console.Console(file=sys.stdout)  # the terminal, also when stdout is redirected later
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="console", daemon=True)
         self._offset = 0

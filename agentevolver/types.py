@@ -6,7 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 # Of a trajectory's record. A record without one is of an earlier release.
 SCHEMA = 1
@@ -66,8 +70,11 @@ class Task:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Task:
-        return cls(**data)
+    def from_dict(cls, data: Mapping[str, Any]) -> Task:
+        """Read a task. Raises ValueError for an unknown field or a value of another type."""
+        if isinstance(data, Mapping) and (unknown := sorted(map(str, data.keys() - cls.__slots__))):
+            raise ValueError(f"a task has no field {unknown[0]!r}")
+        return _read(cls, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +155,7 @@ class Attribution:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Attribution:
         """Read an attribution; raises ValueError for an unknown status."""
-        given = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-        return _read(cls, {**given, "status": LabelStatus(data["status"])})
+        return _read(cls, data)
 
     @classmethod
     def off(cls, reason: str) -> Attribution:
@@ -225,12 +231,7 @@ class StepCredit:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> StepCredit:
-        rewards, parts = data.get("step_rewards"), data.get("parts")
-        return cls(
-            tuple(data["advantages"]),
-            None if rewards is None else tuple(rewards),
-            None if parts is None else CreditParts(*(tuple(parts[name]) for name in ("outcome", "label", "later"))),
-        )
+        return _read(cls, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +344,7 @@ class Trajectory:
             own = {
                 "task": _read(Task, {"env_type": "", **record["task"]}),
                 "group_id": str(record.get("group_id", "")),
-                "rollout_id": int(record.get("rollout_id", 0)),
+                "rollout_id": record.get("rollout_id", 0),
                 "steps": [_read_step(step) for step in record["steps"]],
                 "stop_reason": StopReason(record["stop_reason"]),
                 "outcome": _read(Outcome, outcome) if outcome is not None else None,
@@ -354,8 +355,11 @@ class Trajectory:
                 "diagnoses": tuple(_read(Diagnosis, one) for one in record.get("diagnoses") or ()),
                 "tools": list(record.get("tools") or ()),
             }
-            return _read(cls, {**record, **own})
-        except (KeyError, TypeError) as error:
+            found = _read(cls, {**record, **own})
+            if not all(isinstance(message.get("role"), str) for message in found.messages):
+                raise ValueError("a message without a role")
+            return found
+        except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a trajectory's record: {type(error).__name__}: {error}") from error
 
 
@@ -372,9 +376,20 @@ def _read_step(step: Mapping[str, Any]) -> Step:
 
 
 def _read(cls: type[T], data: Mapping[str, Any]) -> T:
-    # Records of other releases may have more fields: these are ignored, but a missing one raises TypeError.
-    known = {item.name for item in fields(cls)}  # type: ignore[arg-type]
-    return cls(**{name: value for name, value in data.items() if name in known})
+    # Fields that only records of other releases have are ignored.
+    try:
+        found: T = _reader(cls).validate_python(data)  # type: ignore[arg-type]
+        return found
+    except ValueError as error:
+        first = error.errors(include_url=False)[0]  # type: ignore[attr-defined]
+        raise ValueError(f"{cls.__name__}.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+@cache
+def _reader(cls: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(cls)
 
 
 class RowKey(NamedTuple):

@@ -82,7 +82,7 @@ def strip(messages: Sequence[Mapping[str, Any]], injected: str) -> list[Message]
     plain = [dict(message) for message in messages]
     for message in plain if injected else ():
         content = message.get("content")
-        if message["role"] == "assistant":
+        if message.get("role") == "assistant":
             break
         if isinstance(content, str) and content.startswith(injected):
             message["content"] = content.removeprefix(injected)

@@ -93,12 +93,14 @@ def read_line(record: Any, name: str, untold_score: float | None = None) -> Traj
     named, metadata, tools = beside.get("task_id"), beside.get("metadata") or {}, _tools(beside)
     if not isinstance(metadata, Mapping):
         raise ValueError(f"`metadata` is {metadata!r}, and not an object")
-    task = Task(
-        task_id=_named(checked) if named in (None, "") else str(named),
-        env_type=str(beside.get("env_type") or IMPORTED),
-        query=beside.get("query"),
-        metadata={key: value for key, value in beside.items() if key not in _READ}
-        | {**metadata, **({"tools": tools} if tools else {})},
+    task = Task.from_dict(
+        {
+            "task_id": _named(checked) if named in (None, "") else str(named),
+            "env_type": str(beside.get("env_type") or IMPORTED),
+            "query": beside.get("query"),
+            "metadata": {key: value for key, value in beside.items() if key not in _READ}
+            | {**metadata, **({"tools": tools} if tools else {})},
+        }
     )
     outcome = Outcome(score, score >= 1.0)
     return Trajectory(task, name, 0, checked, _steps(checked), StopReason.FINISHED, outcome)
@@ -159,9 +161,13 @@ def _message(message: Any, place: int) -> dict[str, Any]:
     if strange := sorted(given.keys() - _LABELS):
         raise ValueError(f"message {place}: `{strange[0]}` of the role {role} is not understood; remove it")
     kept["role"] = "system" if role == "developer" else kept["role"]
+    if not isinstance(kept.get("tool_calls", []), list):
+        raise ValueError(f"message {place}: `tool_calls` is no list")
     for call in kept.get("tool_calls", ()):
         if not isinstance(call, Mapping) or not isinstance(call.get("function"), Mapping):
             raise ValueError(f"message {place}: a tool call without its `function`")
+        if not isinstance(call["function"].get("name"), str):
+            raise ValueError(f"message {place}: a tool call without the name of its `function`")
     return {**kept, "content": content}
 
 

@@ -6,8 +6,10 @@ are written in AgentEvolver's format (`{"task", "confidence", "reward"}`), and i
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+import math
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,30 @@ def _objective(data: dict[str, Any]) -> Task:
     if not task.query or not task.ground_truth:
         raise ValueError("query or ground_truth is missing")
     return task
+
+
+def family_of(task_id: str, metadata: Mapping[str, Any]) -> str:
+    """Return a task's family: what its environment says, else the id up to its first dot."""
+    return str(metadata.get("family") or metadata.get("generator") or task_id.partition(".")[0])
+
+
+def stratified(tasks: Sequence[Task], count: int, seed: int) -> list[Task]:
+    """Draw `count` tasks, in the list's order; each family has its share of them, rounded up or down.
+
+    The order of the list does not matter: it often has families or levels one after another, or in turn.
+    """
+    families: dict[str, list[str]] = defaultdict(list)
+    for task in tasks:
+        families[family_of(task.task_id, task.metadata)].append(task.task_id)
+    rng = random.Random(seed)
+    names = rng.sample(sorted(families), len(families))
+    wanted = {name: min(count / len(tasks), 1.0) * len(families[name]) for name in names}
+    kept = {name: math.floor(share + 1e-9) for name, share in wanted.items()}
+    # The largest remainders get what is left; `sorted` keeps the drawn order of equal ones.
+    for name in sorted(names, key=lambda name: round(kept[name] - wanted[name], 9)):
+        kept[name] += sum(kept.values()) < min(count, len(tasks))
+    drawn = {task_id for name in names for task_id in rng.sample(sorted(families[name]), kept[name])}
+    return [task for task in tasks if task.task_id in drawn]
 
 
 def seed_of(task: Task) -> str:

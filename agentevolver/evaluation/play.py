@@ -31,8 +31,8 @@ class PlayedEpisode:
     measured: Measured = field(default_factory=Measured)
 
 
-async def list_tasks(world: Any, settings: Settings, env_type: str, split: str, first: int | None) -> list[Task]:
-    """Return the tasks of a split, or `first` of them, evenly spaced.
+async def list_tasks(world: Any, settings: Settings, env_type: str, split: str) -> list[Task]:
+    """Return the tasks of a split.
 
     Raises:
         UsageError: the split does not exist or is empty.
@@ -40,15 +40,11 @@ async def list_tasks(world: Any, settings: Settings, env_type: str, split: str, 
     """
     own = settings.environment(env_type)
     try:
-        tasks = await environment_tasks(world, env_type, split, validation=True, params=dict(own.val_filter))
+        return await environment_tasks(world, env_type, split, validation=True, params=dict(own.val_filter))
     except (ValueError, EnvRequestError) as error:
         raise UsageError(f"--split {split}: {error}") from error
     except EnvServiceError as error:
         raise LaunchError(f"{env_type}: its tasks cannot be listed: {error}") from error
-    if first is None or first >= len(tasks):
-        return tasks
-    # Evenly spaced, because a split often lists its tasks family by family or by level.
-    return [tasks[i * len(tasks) // first] for i in range(first)]
 
 
 async def play(

@@ -21,7 +21,14 @@ class Estimate:
     n: int
 
     def within(self, low: float = -inf, high: float = inf) -> tuple[float, float] | None:
-        """Return the interval clipped to low..high, or None."""
+        """Return the interval clipped to low..high, or None.
+
+        Equal values of a share (low..high is 0..1) have Wilson's interval, since their deviation says nothing.
+        """
+        if self.half == 0.0 and (low, high) == (0.0, 1.0):
+            z = 3.8415 / self.n  # the square of 1.96, over n
+            middle, half = self.mean + z / 2, sqrt(z * (self.mean * (1 - self.mean) + z / 4))
+            return max(0.0, (middle - half) / (1 + z)), min(1.0, (middle + half) / (1 + z))
         return None if self.half is None else (max(low, self.mean - self.half), min(high, self.mean + self.half))
 
     def to_dict(self) -> dict[str, Any]:

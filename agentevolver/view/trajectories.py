@@ -21,6 +21,7 @@ from agentevolver.trainer.monitor.measured import has_acted
 from agentevolver.types import StepCredit
 from agentevolver.utils.files import COMPRESSED, open_lines, parse, read_at, signature, written
 from agentevolver.view.experiment import BadPageRequest, NotThere
+from task_manager.tasks import family_of
 
 _FILE = re.compile(rf"step_(\d{{1,12}})\.jsonl(?:{re.escape(COMPRESSED)})?")
 # After a change, AHEAD steps after the newest one are probed; the whole folder is listed every LIST_EVERY_S.
@@ -256,7 +257,7 @@ def summary_of(record: Mapping[str, Any], step: int, index: int) -> Summary:
         "rollout": record["rollout_id"],
         "task_id": str(task["task_id"]),
         "environment": str(task.get("env_type") or ""),
-        "family": str(metadata.get("family") or metadata.get("generator") or str(task["task_id"]).partition(".")[0]),
+        "family": family_of(str(task["task_id"]), metadata),
         "level": _level(metadata),
         "query": _query(record)[:QUERY_CHARS],
         "synthetic": bool(metadata.get("synthetic")),

@@ -1,13 +1,16 @@
 """Task files: whole, in order, and one task a line."""
 
 import asyncio
+from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from agentevolver.types import Task
 from task_manager.dataset import TaskDataset
-from task_manager.tasks import environment_tasks, write_tasks
+from task_manager.tasks import environment_tasks, family_of, stratified, write_tasks
 
 
 class Lister:
@@ -27,6 +30,22 @@ def test_an_environments_tasks_keep_their_order_and_say_what_they_are_for():
 def test_an_empty_or_doubled_split_is_refused(ids, message):
     with pytest.raises(ValueError, match=message):
         asyncio.run(environment_tasks(Lister(ids), "pocket", "dev"))
+
+
+@given(
+    st.dictionaries(st.text("abcdef", min_size=1, max_size=3), st.integers(1, 9), min_size=1, max_size=8),
+    st.integers(1, 80),
+    st.integers(0, 9),
+    st.randoms(),
+)
+def test_a_drawn_subset_has_each_familys_share_in_any_order(sizes, count, seed, random):
+    tasks = [Task(f"{family}.{number}", "e") for family, size in sizes.items() for number in range(size)]
+    shuffled = random.sample(tasks, len(tasks))
+    drawn = stratified(shuffled, count, seed)
+    assert len(drawn) == min(count, len(tasks)) and drawn == [task for task in shuffled if task in drawn]
+    assert {task.task_id for task in drawn} == {task.task_id for task in stratified(tasks, count, seed)}
+    found = Counter(family_of(task.task_id, {}) for task in drawn)
+    assert all(abs(found[name] - len(drawn) / len(tasks) * size) < 1 for name, size in sizes.items())
 
 
 def dataset(tmp_path, tasks, **kwargs):

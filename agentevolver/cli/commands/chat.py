@@ -67,7 +67,7 @@ async def _play(options: argparse.Namespace, source: Source | None, played: Eval
     seed = settings.data.seed if options.seed is None else options.seed
     screen, measured = Terminal(auto=options.auto), Measured()
     async with open_world(settings.env_service.env_types, options.env_modules, options.env_url) as world:
-        tasks = await list_tasks(world, settings, env_type, split, None)
+        tasks = await list_tasks(world, settings, env_type, split)
         if options.task is not None:
             tasks = [task for task in tasks if task.task_id == options.task]
             if not tasks:

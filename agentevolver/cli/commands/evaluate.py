@@ -33,7 +33,12 @@ def parser() -> VerbParser:
     add = made.add_argument
     add("--split", help="of the environment (default: the first of data.val_splits)")
     add("--n", type=positive, default=4, help="episodes of a task (default: %(default)s)")
-    add("--tasks", type=positive, metavar="N", help="play so many tasks, spread over the split (default: all)")
+    add(
+        "--tasks",
+        type=positive,
+        metavar="N",
+        help="draw so many tasks, of each family its share (default: all)",
+    )
     add("--at-once", type=positive, default=32, metavar="N", help="episodes in flight (default: %(default)s)")
     add("--name", help="what the table calls it")
     add(
@@ -84,6 +89,7 @@ async def _played(options: argparse.Namespace, arguments: list[str]) -> Evaluati
     from agentevolver.evaluation.report import Evaluation
     from agentevolver.evaluation.worlds import open_world
     from agentevolver.utils.secrets import masked_arguments
+    from task_manager.tasks import family_of, stratified
 
     source, played = game(options)
     settings = played.settings
@@ -92,12 +98,17 @@ async def _played(options: argparse.Namespace, arguments: list[str]) -> Evaluati
     seed = settings.data.seed if options.seed is None else options.seed
     began = time.monotonic()
     async with open_world(settings.env_service.env_types, options.env_modules, options.env_url) as world:
-        tasks = await list_tasks(world, settings, env_type, split, options.tasks)
+        listed = await list_tasks(world, settings, env_type, split)
+        tasks = listed if options.tasks is None else stratified(listed, options.tasks, seed)
+        kinds = [len({family_of(task.task_id, task.metadata) for task in some}) for some in (tasks, listed)]
+        drawn = f"{len(tasks)} of {len(listed)} tasks"
+        if kinds[1] < len(listed):
+            drawn += f", {kinds[0]} of {kinds[1]} kinds"
         async with contestant(options, source, played) as player:
             name = options.name or player.name
             runner = player.runner(world)
             with (
-                _Progress(f"{name} on {env_type}/{split}", len(tasks) * options.n) as progress,
+                _Progress(f"{name} on {env_type}/{split} ({drawn})", len(tasks) * options.n) as progress,
                 _Kept(options.trajectories) as kept,
             ):
                 episodes = await play(
@@ -121,6 +132,7 @@ async def _played(options: argparse.Namespace, arguments: list[str]) -> Evaluati
         "model": options.model,
         "sampling": dict(player.sampling),
         "seed": seed,
+        "drawn": drawn,
         "seconds": round(time.monotonic() - began, 1),
         "spent": spent,
         "first_error": errors[0] if errors else None,

@@ -21,7 +21,7 @@ from context_manager.messages import ContentError, text_of
 from context_manager.registry import checked_template
 from env_service.client import AsyncEnvClient, EnvRequestError
 from env_service.contract import NO_NATIVE_TOOLS
-from task_manager.tasks import env_params_of, seed_of
+from task_manager.tasks import env_params_of, seed_of, stratified
 
 # Openings that are always probed for each kind of task. If one exceeds this share of the limit, all are probed.
 TASKS = 8
@@ -81,8 +81,8 @@ def kinds(tasks: Sequence[Task]) -> list[list[Task]]:
 
 
 def chosen(kind: Sequence[Task]) -> Sequence[Task]:
-    """Return the tasks of a kind whose openings are probed, spread evenly over the list."""
-    return kind[:: max(1, len(kind) // TASKS)][:TASKS]
+    """Return the tasks of a kind whose openings are probed."""
+    return stratified(kind, TASKS, 0)
 
 
 def _too_long(kind: Sequence[Task], longest: int, over: int, opened: int, limit: int) -> str:

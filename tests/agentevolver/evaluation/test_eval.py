@@ -45,7 +45,7 @@ def test_a_model_behind_an_api_is_measured_and_shown_beside_another(
         assert cli.main(["eval", *how, "--name", "again", "--beside", str(out), *ON_CPU]) == 0
     printed = capfd.readouterr().out
     assert (
-        "notes on pocket/dev: 60 episodes" in printed
+        "notes on pocket/dev (30 of 144 tasks, 24 of 24 kinds): 60 episodes" in printed
         and "60 of 60" in printed
         and "+0.000 ± 0.000 (30 tasks)" in printed
     )

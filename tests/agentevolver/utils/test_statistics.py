@@ -28,6 +28,17 @@ def test_an_interval_of_a_share_ends_at_one() -> None:
     assert Estimate(0.9, 0.2, 4).shown("+", 2) == "+0.90 ± 0.20"
 
 
+@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
+def test_equal_values_of_a_share_have_wilsons_interval(value: float) -> None:
+    for n in (2, 4, 30):
+        low, high = estimate([value] * n).within(0.0, 1.0)
+        # Where the interval ends, the value is 1.96 of the end's own deviations away.
+        for end in {low, high} - {value}:
+            assert abs(value - end) == pytest.approx(1.96 * (end * (1 - end) / n) ** 0.5, rel=1e-3)
+        assert low <= value <= high and high - low > 0.1
+    assert estimate([3.0, 3.0]).within(0.0) == (3.0, 3.0)
+
+
 def test_pairs_are_what_both_have() -> None:
     assert paired({"a": 1.0, "b": 0.5, "c": 9.0}, {"b": 0.25, "a": 0.75, "d": 0.0}) == Estimate(0.25, 0.0, 2)
     assert paired({"a": 1.0}, {"b": 1.0}) is None

@@ -15,6 +15,10 @@ class ServiceError(Exception):
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal"
 
+    def __init_subclass__(cls, *, status: int | None = None, code: str | None = None) -> None:
+        super().__init_subclass__()
+        cls.status, cls.code = status or cls.status, code or cls.code
+
     def __init__(self, detail: str, *, error_id: str | None = None, retry_after_s: float | None = None) -> None:
         super().__init__(detail)
         self.detail = detail
@@ -22,75 +26,45 @@ class ServiceError(Exception):
         self.retry_after_s = retry_after_s
 
 
-class BadRequest(ServiceError):
+class BadRequest(ServiceError, status=400, code="bad_request"):
     """A missing field, an unknown split, a ValueError of the environment."""
 
-    status = 400
-    code = "bad_request"
 
-
-class UnknownInstance(ServiceError):
+class UnknownInstance(ServiceError, status=400, code="unknown_instance"):
     """No instance has this id: never created, released, expired, or lost in a restart of the service."""
 
-    status = 400
-    code = "unknown_instance"
 
-
-class InstanceExists(ServiceError):
+class InstanceExists(ServiceError, status=409, code="instance_exists"):
     """Another create took this id."""
 
-    status = 409
-    code = "instance_exists"
 
-
-class StepOutOfOrder(ServiceError):
+class StepOutOfOrder(ServiceError, status=409, code="step_out_of_order"):
     """A step number is neither the last one nor the next one."""
 
-    status = 409
-    code = "step_out_of_order"
 
-
-class InvalidBody(ServiceError):
+class InvalidBody(ServiceError, status=422, code="invalid_body"):
     """The body is not JSON, or a field has a wrong type."""
 
-    status = 422
-    code = "invalid_body"
 
-
-class EnvironmentFailed(ServiceError):
+class EnvironmentFailed(ServiceError, status=500, code="env_error"):
     """The environment raised, or returned something outside the contract."""
-
-    status = 500
-    code = "env_error"
 
 
 class ProcessEnded(EnvironmentFailed):
     """The process ended during a call without an open instance: a create, or the list of tasks."""
 
 
-class InstanceLost(ServiceError):
+class InstanceLost(ServiceError, status=500, code="instance_lost"):
     """The process of the instance is gone; create a new instance."""
 
-    status = 500
-    code = "instance_lost"
 
-
-class Unavailable(ServiceError):
+class Unavailable(ServiceError, status=503, code="unavailable"):
     """The service is starting or stopping, or has no host for this environment now."""
 
-    status = 503
-    code = "unavailable"
 
-
-class Full(ServiceError):
+class Full(ServiceError, status=503, code="full"):
     """The maximum number of instances is open."""
 
-    status = 503
-    code = "full"
 
-
-class CallTimeout(ServiceError):
+class CallTimeout(ServiceError, status=504, code="timeout"):
     """The environment exceeded its `call_timeout_s`; the instance is given up."""
-
-    status = 504
-    code = "timeout"

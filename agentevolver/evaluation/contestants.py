@@ -36,6 +36,7 @@ from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.trainer.job.frozen_engine import sampling_of
 from agentevolver.utils import recipes
 from agentevolver.utils.errors import ConfigError, UsageError
+from agentevolver.utils.ownership import refuse_orders
 from agentevolver.utils.turn_ends import disagreement
 from context_manager.chat import ChatRenderer
 from context_manager.registry import checked_template
@@ -83,6 +84,7 @@ def game_of(
     overrides: Sequence[str],
     modules: Sequence[str] = (),
     url: str | None = None,
+    trusted: bool = False,
 ) -> EvaluatedGame:
     """Return the configuration to play: of the yaml, else of the checkpoint's run, else of the default environment.
 
@@ -90,6 +92,7 @@ def game_of(
         source: weights of the policy; None: a chat model plays.
         modules: `NAME=package.module:Class` of unregistered environments.
         url: environment service that runs; None: none is needed.
+        trusted: commands, code and keys of a run that another checkout made may be used.
 
     Raises:
         ConfigError, UsageError: the configuration is wrong.
@@ -107,6 +110,8 @@ def game_of(
     if not isinstance(tree, dict):
         raise ConfigError(f"{written} is no configuration")
     plain = {str(key): value for key, value in tree.items()}
+    if not trusted:
+        refuse_orders(written, plain)
     if not overrides:
         config = OmegaConf.create(plain)
         return EvaluatedGame(config, from_config(config))

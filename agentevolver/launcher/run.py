@@ -37,6 +37,7 @@ from agentevolver.trainer.preload import SOCKET, write_executable
 from agentevolver.utils.errors import Interrupted, LaunchError
 from agentevolver.utils.files import PRIVATE_FILE, write_text
 from agentevolver.utils.health import all_unhealthy, examine
+from agentevolver.utils.ownership import sign
 from agentevolver.utils.processes import ProcessId, attached, end_carriers, identify, noted, remove_unused
 from agentevolver.utils.secrets import write_secrets
 
@@ -424,3 +425,4 @@ def _write_config(plan: Plan) -> None:
         forget_listing(plan.experiment_dir, plan.config)
         keep_history(plan.config_path)
     write_text(plan.config_path, plan.config_text)
+    sign(plan.config_path)

@@ -32,7 +32,7 @@ def joined(pieces: Sequence[DTensor]) -> torch.Tensor:
 def read_shards(folder: Path, kind: str, ranks: int) -> list[dict[str, Any]]:
     """Return the contents of each rank's file of a kind (`checkpoints.KINDS`); tensors are memory-mapped."""
     return [
-        torch.load(shard(folder, kind, ranks, rank), map_location="cpu", mmap=True, weights_only=False)
+        torch.load(shard(folder, kind, ranks, rank), map_location="cpu", mmap=True, weights_only=True)
         for rank in range(ranks)
     ]
 

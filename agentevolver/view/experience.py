@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from agentevolver.llm.embeddings import EncoderUnavailable
 from agentevolver.utils.errors import ConfigError
 from agentevolver.utils.files import signature
+from agentevolver.utils.ownership import is_ours, orders
 from agentevolver.view.experiment import BadPageRequest, Experiment, NotThere, UnreadableFile
 from experience_manager.errors import ExperienceError, UnknownExperience
 from experience_manager.experience import PERSON, Category, Experience
@@ -137,6 +138,9 @@ class ExperiencePool:
 
     def _pool(self, configuration: Configuration, workspace: str) -> Pool:
         store = self._open(configuration)
+        written = self._experiment.folder / "config.yaml"
+        if any(orders({"exp_manager": self._experiment.setting("exp_manager")})) and not is_ours(written):
+            raise UnreadableFile(f"this checkout did not write {written}: the encoder that it names is not asked")
         with self._lock:
             if workspace not in self._pools:
                 self._pools[workspace] = configuration.pool(store, workspace)

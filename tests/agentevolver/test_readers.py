@@ -11,9 +11,7 @@ from agentevolver.evaluation.report import Evaluation, read_evaluation
 from agentevolver.evaluation.tables import read_table
 from agentevolver.llm.message_logs import LogError, read_logs
 from agentevolver.trainer.job.cold_start import choose
-from agentevolver.types import Trajectory
 from agentevolver.utils.errors import UsageError
-from agentevolver.utils.files import read_jsonl
 from experience_manager.dumps import DumpError, read_dump
 from experience_manager.guide import strip
 from task_manager.profile import ProfileError, load_profile
@@ -47,13 +45,8 @@ def imitated(path):
         strip(one.messages, "injected")
 
 
-def explained(path):
-    return [Trajectory.from_dict(record) for record in read_jsonl(path)]
-
-
 READERS = [
     *((record, imitated, LogError) for record in (LOG, CHAT, RECORD)),
-    (RECORD, explained, ValueError),
     (TASK, read_tasks, ValueError),
     ({"task": TASK, "confidence": 1.0}, read_objectives, ValueError),
     (DUMPED, read_dump, DumpError),
@@ -89,4 +82,4 @@ def test_a_file_is_read_or_refused(tmp_path_factory, data):
     try:
         read(file)
     except refusal as error:
-        assert (changed["all"] != valid and str(file) in str(error)) or read is explained
+        assert changed["all"] != valid and str(file) in str(error)

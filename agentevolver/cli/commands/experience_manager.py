@@ -53,20 +53,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Called before huggingface_hub is imported, which reads its endpoint on import.
     adopt_secrets(LIBRARIES)
     # Imported here, so that `--help` answers at once.
+    from agentevolver.config.layers import read_yaml
     from agentevolver.config.manager_settings import read_configuration
     from agentevolver.llm.embeddings import EncoderUnavailable
     from agentevolver.llm.errors import LLMError
-    from agentevolver.utils.errors import ConfigError
+    from agentevolver.utils.errors import ConfigError, UsageError
+    from agentevolver.utils.ownership import refuse_orders
     from experience_manager import cli
     from experience_manager.errors import ExperienceError
 
     try:
+        if options.config is not None and not options.trust_run:
+            refuse_orders(options.config, read_yaml(options.config))
         configuration = read_configuration(
             options.conf, options.settings, options.store, options.set, config=options.config
         )
         run: Run = getattr(cli, f"run_{options.command}")
         return run(options, configuration)
-    except ConfigError as error:
+    except (ConfigError, UsageError) as error:
         return _fail(f"configuration: {error}", 2)
     except (ExperienceError, EncoderUnavailable, LLMError, OSError) as error:
         return _fail(f"error: {error}", 1)
@@ -96,6 +100,7 @@ def _add_common(command: argparse.ArgumentParser) -> None:
         help="an experiment's yaml; its store is experience.sqlite of the experiment",
     )
     source.add_argument("--settings", type=Path, metavar="FILE", help="a yaml with the sections exp_manager and llm")
+    command.add_argument("--trust-run", action="store_true", help="use the keys that another checkout's --config names")
     source.add_argument("--config", type=Path, metavar="FILE", help="a run's config.yaml, as the launcher wrote it")
     command.add_argument("--store", type=Path, metavar="FILE", help="the store's file")
     command.add_argument(

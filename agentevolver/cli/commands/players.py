@@ -45,6 +45,7 @@ def add_player(parser: VerbParser) -> None:
     add("--conf", type=Path, metavar="FILE", help="an experiment's yaml: how is played (default: as the run did)")
     add("--env", metavar="NAME", help="the environment (default: the configuration's)")
     add_env_modules(parser)
+    add("--trust-run", action="store_true", help="use commands, code and keys that a run of another checkout names")
     add("--env-url", type=http_url, metavar="URL", help="an environment service that runs (default: none is needed)")
 
 
@@ -75,15 +76,19 @@ def refuse_unclear(options: argparse.Namespace) -> None:
 
 def game(options: argparse.Namespace) -> tuple[Source | None, EvaluatedGame]:
     """Return the weights (None with --api) and the configuration to play. Raises LaunchError, ConfigError."""
+    from agentevolver.config.environments import launched_with
     from agentevolver.evaluation.contestants import game_of
     from agentevolver.evaluation.export.source import find_source
+    from agentevolver.utils.ownership import TRUST, is_ours
 
     source = find_source(options.what, options.step) if options.what else None
-    if source is not None and source.experiment is not None and not options.env_modules:
-        from agentevolver.config.environments import launched_with
-
-        options.env_modules = launched_with(source.experiment)
-    return source, game_of(source, options.conf, options.overrides, options.env_modules, options.env_url)
+    experiment = None if source is None else source.experiment
+    trusted = options.trust_run or experiment is None or is_ours(experiment / "config.yaml")
+    if experiment is not None and not options.env_modules:
+        options.env_modules = launched_with(experiment)
+        if options.env_modules and not trusted:
+            raise UsageError(f"{experiment} would run {options.env_modules[0]}: give {TRUST} if you trust it")
+    return source, game_of(source, options.conf, options.overrides, options.env_modules, options.env_url, trusted)
 
 
 def contestant(

@@ -24,6 +24,7 @@ from agentevolver.types import Task
 from agentevolver.utils.errors import ConfigError, TrainingFailed
 from agentevolver.utils.files import parse, write_text
 from agentevolver.utils.lifeline import command
+from agentevolver.utils.ownership import sign
 from task_manager.tasks import write_tasks
 
 HUGGING_FACE = "huggingface"
@@ -138,6 +139,7 @@ def write_training(training: RoundTraining, config: Mapping[str, Any]) -> None:
     if only_starts_over(training.folder):
         overlay["trainer.resume_mode"] = "disable"
     write_text(training.folder / "config.yaml", OmegaConf.to_yaml(laid_over(config, overlay)))
+    sign(training.folder / "config.yaml")
 
 
 def finished(training: RoundTraining) -> TrainingResult | None:

@@ -12,6 +12,10 @@ import torch
 from verl.plugin.platform import PlatformBase, PlatformRegistry
 
 
+def _nothing(*_: Any) -> None:
+    return
+
+
 def _resident_bytes(*_: Any) -> int:
     return int(psutil.Process().memory_info().rss)
 
@@ -28,24 +32,6 @@ class _CpuDeviceModule(types.ModuleType):
     def current_device(self) -> torch.device:
         return torch.device("cpu")
 
-    def set_device(self, *_: Any) -> None:
-        return
-
-    def synchronize(self, *_: Any) -> None:
-        return
-
-    def empty_cache(self) -> None:
-        return
-
-    def ipc_collect(self) -> None:
-        return
-
-    def manual_seed(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def manual_seed_all(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
     def get_rng_state(self, *_: Any) -> torch.Tensor:
         return torch.get_rng_state()
 
@@ -59,9 +45,8 @@ class _CpuDeviceModule(types.ModuleType):
         memory = psutil.virtual_memory()
         return memory.available, memory.total
 
-    def reset_peak_memory_stats(self, *_: Any) -> None:
-        return
-
+    set_device = synchronize = empty_cache = ipc_collect = reset_peak_memory_stats = staticmethod(_nothing)
+    manual_seed = manual_seed_all = staticmethod(torch.manual_seed)
     memory_allocated = memory_reserved = max_memory_allocated = max_memory_reserved = staticmethod(_resident_bytes)
 
 
@@ -94,23 +79,9 @@ class CpuPlatform(PlatformBase):
     def device_count(self) -> int:
         return 1
 
-    def set_device(self, device_index: int) -> None:
-        return
-
-    def synchronize(self, device_index: int | None = None) -> None:
-        return
-
-    def manual_seed(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def manual_seed_all(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def set_allocator_settings(self, settings: str) -> None:
-        return
-
-    def empty_cache(self) -> None:
-        return
+    set_device = synchronize = set_allocator_settings = empty_cache = staticmethod(_nothing)
+    profiler_start = profiler_stop = staticmethod(_nothing)
+    manual_seed = manual_seed_all = staticmethod(torch.manual_seed)
 
     def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
         return None, None
@@ -124,12 +95,6 @@ class CpuPlatform(PlatformBase):
     @contextmanager
     def nvtx_range(self, msg: str) -> Iterator[None]:
         yield
-
-    def profiler_start(self) -> None:
-        return
-
-    def profiler_stop(self) -> None:
-        return
 
     def ray_resource_name(self) -> str:
         # The launcher declares logical GPUs to Ray, because verl counts its resource pools in them.

@@ -87,8 +87,7 @@ def test_the_tests_of_the_task_grade(chatml, root, tmp_path, text, score):
 def test_an_agent_that_fails_is_no_grade_unless_that_is_wanted(chatml, root, tmp_path):
     failing = f"{SOLVE}\nsys.exit(3)"
     rollout = play(chatml, root, tmp_path, failing)
-    assert rollout.trajectory.stop_reason is StopReason.AGENT_ERROR and rollout.trajectory.outcome is None
-    assert "code 3" in rollout.trajectory.error
+    assert rollout.trajectory.stop_reason is StopReason.AGENT_ERROR and "code 3" in rollout.trajectory.error
     graded = play(chatml, root, tmp_path, failing, train_errors=True)
     assert graded.trajectory.outcome.score == 1.0
 
@@ -113,8 +112,6 @@ FAKE_DOCKER = """#!%s
 import json, os, subprocess, sys
 log, words = %r, sys.argv[1:]
 open(log, "a").write(json.dumps(words) + "\\n")
-if words[0] == "build" and %r:
-    sys.exit("no such base image")
 if words[0] == "exec":
     inner, environ = words[1:], {}
     while inner[0] in ("-e", "-u"):
@@ -134,9 +131,9 @@ if words[0] == "cp" and words[-1] == "-":
 """
 
 
-def fake_docker(tmp_path, fails=False):
+def fake_docker(tmp_path):
     program, log = tmp_path / "docker", tmp_path / "docker.log"
-    program.write_text(FAKE_DOCKER % (sys.executable, str(log), fails))
+    program.write_text(FAKE_DOCKER % (sys.executable, str(log)))
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return CommandEngine(str(program)), log
 
@@ -180,7 +177,6 @@ ATTACKS = {
     "a folder as reward": (f"echo 'mkdir {REWARD}' > /app/run.sh", EARLY),
     "a link as reward": (f"echo 'ln -sf /dev/zero {REWARD}' > /app/run.sh", EARLY),
     "no number": (f"echo 'echo nan > {REWARD}; kill -9 $PPID' > /app/run.sh", EARLY),
-    "infinity": (f"echo 'echo 1e999 > {REWARD}; kill -9 $PPID' > /app/run.sh", EARLY),
     "a large reward": (f"echo 'head -c 9999999 /dev/zero > {REWARD}; kill -9 $PPID' > /app/run.sh", EARLY),
     "tests that hang": ("echo 'sleep 99' > /app/run.sh", EARLY),
     "a full reward, then a failure": (f"echo 'echo 1 > {REWARD}; kill -9 $PPID' > /app/run.sh", EARLY),
@@ -271,18 +267,4 @@ async def test_an_agent_in_a_container_writes_no_grade_and_voids_none(root, podm
     assert await grade(engine, root, SOLUTION, TEST, image) == 1.0
     for name, (text, test) in {**ATTACKS, **IN_CONTAINERS}.items():
         assert await grade(engine, root, text, test, image) == 0.0, name
-    left = await engine.call("ps", "-a", "--format", "{{.Names}}")
-    assert "agentevolver-" not in left
-
-
-def test_the_environment_lists_folders_and_reads_no_others(root, tmp_path):
-    params = {"root": str(root)}
-    assert TaskFoldersEnv.get_query_list("train", params) == ["train/greet"]
-    (tmp_path / "instruction.md").write_text("secret")
-    for task_id in ("train/none", "..", "../../etc"):
-        with pytest.raises(ValueError, match="no task"):
-            TaskFoldersEnv(task_id, "i", params)
-    with pytest.raises(ValueError, match="is no folder: say where the tasks are"):
-        TaskFoldersEnv("train/greet", "i", {"root": str(tmp_path / "none")})
-    with pytest.raises(ValueError, match="agent_container"):
-        TaskFoldersEnv("train/greet", "i", params).evaluate()
+    assert "agentevolver-" not in await engine.call("ps", "-a", "--format", "{{.Names}}")

@@ -1,7 +1,6 @@
 """Control characters of worlds, models and files are shown on a terminal and never obeyed."""
 
 import io
-import logging
 import subprocess
 import sys
 import unicodedata
@@ -41,16 +40,6 @@ def by_print(text, out):
     print("world:", text, file=Guarded(out, False))
 
 
-def by_log(text, out):
-    logger = logging.Logger("world")
-    logger.addHandler(logging.StreamHandler(Guarded(out, False)))
-    logger.warning("it says %s", text)
-
-
-def by_markup(text, out):
-    Console(file=Guarded(out, False), width=90).print(f"[bold]{escape(text)}[/]")
-
-
 def by_table(text, out):
     table = Table(title=text)
     table.add_column(text)
@@ -82,7 +71,7 @@ def by_monitor(text, out):
         console.print(escape(line))
 
 
-WAYS = [by_print, by_log, by_markup, by_table, by_progress, by_chat, by_monitor]
+WAYS = [by_print, by_table, by_progress, by_chat, by_monitor]
 
 
 @pytest.mark.parametrize("way", WAYS)

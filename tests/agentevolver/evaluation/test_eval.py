@@ -15,6 +15,7 @@ from agentevolver.config.checks import load
 from agentevolver.config.load import resolved_tree
 from agentevolver.evaluation.play import PlayedEpisode
 from agentevolver.evaluation.report import Evaluation, table
+from agentevolver.utils.ownership import sign
 from tests.agentevolver.evaluation.conftest import ScriptedEngine
 from tests.agentevolver.evaluation.servers import chat_server, notes_alone
 from tests.tiny_model import tiny_model_path
@@ -39,7 +40,23 @@ def test_a_model_behind_an_api_is_measured_and_shown_beside_another(
     monkeypatch.setenv("COLUMNS", "160")
     out, lines = tmp_path / "notes.json", tmp_path / "episodes.jsonl"
     with chat_server(notes_alone, "k-1234") as (url, requests):
-        how = ["--api", url, "--model", "notes", "--key-env", "MY_KEY", "--split", "dev", "--tasks", "30", "--n", "2"]
+        how = [
+            "--api",
+            url,
+            "--model",
+            "notes",
+            "--key-env",
+            "MY_KEY",
+            "--split",
+            "dev",
+            "--tasks",
+            "30",
+            "--n",
+            "2",
+            "--seed",
+            "1",
+        ]
+        how += ["--seed", "2"]
         first = [*how, "--temperature", "0", "--out", str(out), "--trajectories", str(lines), *ON_CPU]
         assert cli.main(["eval", *first]) == 0
         assert cli.main(["eval", *how, "--name", "again", "--beside", str(out), *ON_CPU]) == 0
@@ -128,6 +145,8 @@ def test_a_run_is_played_as_it_was_launched(
     (run / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
     shutil.copytree(tiny_model_path(), run / "checkpoints" / "global_step_3" / "actor" / "huggingface")
     checkpoint, out = run / "checkpoints" / "global_step_3", tmp_path / "run.json"
+    assert "--trust-run" in refused(capfd, str(checkpoint))
+    sign(run / "config.yaml")
     assert cli.main(["eval", str(checkpoint), "--tasks", "2", "--n", "1", "--out", str(out)]) == 0
     written = json.loads(out.read_text())
     assert (written["environment"], written["split"], written["step"]) == ("mine", "test", 3)

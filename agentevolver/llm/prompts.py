@@ -45,7 +45,7 @@ _LINE_ENDS = re.compile("\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
 _ACTION_TAGS = ("tool_call", "tool_response", "think")
 # After `<`: the prompt's own tags, and control tokens of chat templates (`<|im_end|>`, `<end_of_turn>`).
 _AFTER_ANGLE = (
-    rf"(?=\s*/?\s*(?:{'|'.join(SECTIONS)})\b|[|\uff5c][^|\uff5c<>\[&\n]{{1,60}}[|\uff5c]>"
+    rf"(?=\s*+/?\s*+(?:{'|'.join(SECTIONS)})\b|[|\uff5c][^|\uff5c<>\[&\n]{{1,60}}[|\uff5c]>"
     rf"|/?(?:s|bos|eos|sop|eop|start_of_turn|end_of_turn|{'|'.join(_ACTION_TAGS)})>|</?SYS>>)"
 )
 _AFTER_BRACKET = r"(?=/?(?:INST|gMASK|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])"

@@ -33,9 +33,9 @@ DUMPED = {
     "metadata": {"a": [1]},
 }
 EVALUATION = Evaluation("n", "e", "s", 1, {"t": [1.0]}, {"t": [True]}, {"t": [3]}, {}, {}).to_dict()
-ENTITY = {"name": "x", "description": "d", "attrs": {"a": "b"}, "opts": []}
 WISHES = {"num_entities": 1, "num_opts": 1, "relation_difficulty": 1}
-PROFILE = {"name": "shop", "background": "b", "entities": [ENTITY], "task_preference": WISHES}
+ENTITIES = [{"name": "x", "description": "d", "attrs": {"a": "b"}, "opts": []}]
+PROFILE = {"name": "shop", "background": "b", "entities": ENTITIES, "task_preference": WISHES}
 CONDITIONS = {"a": {"overrides": {"x": 1}}, "b": {"overrides": {"x": 2}}}
 TABLE = {"project": "t", "experiment": "table.yaml", "seeds": [1], "conditions": CONDITIONS}
 

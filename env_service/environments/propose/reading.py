@@ -34,7 +34,7 @@ LONGEST = {"message": 12_000, "question": 1500, "program": 4000, "answer": 300}
 """Characters that are read."""
 
 _THINK = re.compile(r"\A.*</think>|\A\s*<think>.*\Z", re.DOTALL)
-_TAG = re.compile(r"<\s*(/?)\s*(question|program)\b[^<>]*>", re.IGNORECASE)
+_TAG = re.compile(r"<\s*+(/?)\s*+(question|program)\b[^<>]*+>", re.IGNORECASE)
 _FENCED = re.compile(r"\A```(?:python3?|py)?[ \t]*\n(.*?)\n?```\Z", re.DOTALL | re.IGNORECASE)
 _BOX = re.compile(r"\\boxed\s{0,3}\{")
 

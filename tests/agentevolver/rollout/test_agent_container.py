@@ -169,7 +169,6 @@ ATTACKS = {
     "an old reward": (f"echo 1 > {REWARD}; rm -r /app/given.txt", f"set -e; cat /app/given.txt; echo 0 > {REWARD}"),
     "no work folder": (f"echo 1 > {REWARD}; {GONE}", TEST),
     "a link as work folder": (f'echo 1 > {REWARD}; {GONE}; ln -s verifier "$work"', EARLY),
-    "a link to the expected answer": ("ln -s /tests/wanted.txt /app/answer.txt", TEST),
     "a link through a folder": ("ln -s ../tests /app/t; ln -s t/wanted.txt /app/answer.txt", TEST),
     "a fifo as answer": ("mkfifo /app/answer.txt", TEST),
     "a process that stays": (f"(while :; do echo 1 > {REWARD}; sleep .01; done) > /dev/null 2>&1 &", TEST),
@@ -222,7 +221,6 @@ def podman(tmp_path_factory):
     (place / "image/app/given.txt").write_text("hello")
     subprocess.run(["tar", "-C", place / "image", "-cf", place / "image.tar", "."], check=True)
     image = "localhost/agentevolver-test"
-    said = ""
     with pytest.MonkeyPatch.context() as patch:
         for runtime in ("crun", "runc"):
             # Where hard limits are low, or control groups old, podman's defaults end in an error.
@@ -234,12 +232,11 @@ def podman(tmp_path_factory):
                 [program, "import", "--change", "WORKDIR /app", place / "image.tar", image], capture_output=True
             )
             ran = subprocess.run([program, "run", "--rm", "--network", "host", image, "true"], capture_output=True)
-            said = ran.stderr.decode("utf-8", "replace").strip()
             if ran.returncode == 0:
                 yield CommandEngine(program), image
                 subprocess.run([program, "rmi", "-f", image], capture_output=True)
                 return
-    pytest.skip(f"podman cannot run a container here: {said}")
+    pytest.skip(f"podman cannot run a container here: {ran.stderr!r}")
 
 
 async def grade(engine, root, text, test, image=None):

@@ -7,7 +7,6 @@ import unicodedata
 
 import pytest
 from rich.panel import Panel
-from rich.progress import Progress
 from rich.table import Table
 
 from agentevolver.cli.commands.chat import Terminal
@@ -47,11 +46,6 @@ def by_table(text, out):
     Console(file=out, width=90).print(table, Panel(escape(text), title=escape(text)))
 
 
-def by_progress(text, out):
-    with Progress(console=Console(file=out, width=90)) as bar:
-        bar.add_task(escape(text), total=2)
-
-
 def by_chat(text, out):
     terminal = Terminal(auto=True, console=Console(file=out, width=90))
     terminal.task(text, text, text)
@@ -71,7 +65,7 @@ def by_monitor(text, out):
         console.print(escape(line))
 
 
-WAYS = [by_print, by_table, by_progress, by_chat, by_monitor]
+WAYS = [by_print, by_table, by_chat, by_monitor]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import Any
 
 import pytest
 
+from agentevolver.llm.prompts import defuse
 from env_service.environments.calc.grammar import FAMILIES, MAX_OPERANDS, OPERATORS
+from env_service.environments.propose import reading
 from env_service.environments.propose.env import ProposeEnv
 from env_service.environments.propose.seeds import read_seed
 from env_service.environments.propose.topics import LEVELS, SETTINGS, SKILLS, TOPICS
@@ -140,3 +143,11 @@ def test_a_seed_that_is_not_there_is_refused(task_id: str) -> None:
 def test_a_wrong_parameter_is_refused(params: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(params))):
         ProposeEnv(CALC, "i", params)
+
+
+def test_a_proposal_is_read_in_linear_time() -> None:
+    for text in ("<" + " " * 200_000, "< " * 100_000, "<question " * 20_000, "</ question" * 20_000):
+        began = time.perf_counter()
+        list(reading._TAG.finditer(text))
+        defuse(text)
+        assert time.perf_counter() - began < 2.0

@@ -154,7 +154,7 @@ class AttributionSettings(_Section):
         return self.enable or self.adca_grpo.enable_adca_metric
 
     def attributed_at(self, step: int) -> bool:
-        """Whether a training step (from 1) is attributed."""
+        """Whether rollouts of a training step are attributed. Steps count from 1."""
         return self.active and step <= self.adca_grpo.prm_steps
 
     def labels_wanted(self, step: int) -> bool:

@@ -171,9 +171,9 @@ class ParsedAction:
 def read_action(reply: LLMReply, fmt: PlainFormat, *, fenced: bool = False) -> ParsedAction:
     """Parse a reply into an action; raises NoAction.
 
-    Native calls are written in the environment's format; JSON is parsed only if it has the shape of `ActReply`; any
-    other text is the message itself. `fenced`: the environment's own messages contain fences, so a fence is part of the
-    action.
+    The first native call is converted to the environment's text format, JSON in the shape of `ActReply` is parsed, and
+    any other text is the action itself. `fenced`: the environment's messages contain code fences, so fences in a reply
+    are kept.
     """
     if reply.tool_calls:
         call = reply.tool_calls[0]

@@ -124,7 +124,7 @@ class StateCheck:
         return bool(self.changes) or (self.answer is not None and not self.prose)
 
     def judge(self, now: WorldState) -> list[tuple[str, bool]]:
-        """Return each condition in words, and whether it holds."""
+        """Return each condition of the check as text, and whether `now` meets it."""
         results = [("finished", bool(now.finished))] if self.must_finish else []
         if self.answer is not None:
             right = bool(now.answer) if self.prose else same_answer(now.answer, self.answer)

@@ -321,7 +321,7 @@ class _Run:
         """Describe the owner of a running service.
 
         Raises:
-            LaunchError: the service identifies itself, and this checkout did not start it.
+            LaunchError: the service should identify itself, but no launcher of this checkout started what answers.
         """
         url = spec.health_urls[0]
         if not spec.says_who:

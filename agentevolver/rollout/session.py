@@ -181,8 +181,8 @@ class LiveSession:
                 return
             await self._side_call(call)
         raise RuntimeError(
-            f"{type(self.context).__name__} requested {MAX_SIDE_CALLS} side calls in a row: "
-            "housekeeping must end with None"
+            f"{type(self.context).__name__}.housekeeping requested {MAX_SIDE_CALLS} side calls in a row: it must "
+            "return None when it is done"
         )
 
     async def _side_call(self, call: SideCall) -> None:

@@ -36,8 +36,7 @@ class FailureGuard:
     """Stops a run whose rollouts keep failing.
 
     A step fails if the failed share of any environment exceeds `max_share`. `max_steps` failed steps in a row end the
-    run,
-    and so does a step in which every rollout failed.
+    run, and so does a step in which every rollout failed.
     """
 
     def __init__(self, max_share: float, max_steps: int) -> None:

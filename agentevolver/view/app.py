@@ -184,7 +184,8 @@ def view(
         raise UsageError(str(error)) from error
     chosen = take_port_from(LOGVIEW_PORT) if port is None else port
     if chosen is None or (port is not None and not port_is_free(port, host)):
-        raise LaunchError(f"port {port or LOGVIEW_PORT} is taken; give another one with --port")
+        taken = f"no port is free from {LOGVIEW_PORT} on" if port is None else f"port {port} is taken"
+        raise LaunchError(f"{taken}; give another one with --port")
     try:
         access = page_access(host, secret(TOKEN_VARIABLE))
     except ValueError as error:

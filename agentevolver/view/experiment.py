@@ -220,5 +220,5 @@ def experiments_in(folder: Path) -> list[Path]:
     found = sorted(path.parent for pattern in below for path in folder.glob(pattern))
     found = [path for path in found if path.parent not in found]
     if len(found) > MOST_RUNS:
-        raise NotAnExperiment(f"{folder} holds {len(found)} runs, {MOST_RUNS} can be shown at once; give fewer")
+        raise NotAnExperiment(f"{folder} holds {len(found)} runs, at most {MOST_RUNS} can be shown at once; give fewer")
     return found or [folder]

@@ -304,7 +304,8 @@ class EnvService:
             )
             if instance is not None:
                 self._lose(instance, detail)
-            raise CallTimeout(f"{detail}; the instance is given up", error_id=secrets.token_hex(6)) from None
+                detail += ", and its instance is lost"
+            raise CallTimeout(f"{detail}; the call was abandoned", error_id=secrets.token_hex(6)) from None
         except WireError as error:
             raise BadRequest(str(error)) from error
         finally:

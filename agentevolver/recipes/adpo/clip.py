@@ -7,7 +7,8 @@ from agentevolver.types import Trajectory
 
 
 class AmbiguityClip:
-    """Upper clip of ADPO: `usual + bonus` at p = `lo`, falling to `usual` at p = `hi`; `usual` if p is null.
+    """Upper clip of ADPO: `usual + bonus` up to p = `lo`, falling linearly to `usual` at p = `hi`; `usual` if p is
+    null.
 
     Raises PHatError if a task has no p, ValueError if an option is invalid.
     """

@@ -51,7 +51,7 @@ def draws_of(number: int, seeds: Sequence[str]) -> list[Draw]:
 
 
 def canonical(question: str) -> str:
-    """Return a question without differences in spaces and capitals, for comparison."""
+    """Return a question with whitespace and case normalised, for comparison."""
     return " ".join(question.split()).casefold()
 
 

@@ -50,7 +50,7 @@ async def judge(llm: LLM, client: Instances, chosen: Sequence[Recorded], grader:
 
 
 async def label(configuration: QuestioningConfiguration, groups: Sequence[Recorded], count: int) -> RoleFinding:
-    """Let the labeller label the steps of rollouts until `count` steps have been asked for."""
+    """Let the labeller label whole rollouts, the first ones that together have at least `count` steps."""
     section, found, steps = AttributionSettings(enable=True), Agreement(), 0
     settings = judge_settings(configuration.llm, section)
     chosen = []

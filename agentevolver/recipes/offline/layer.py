@@ -21,8 +21,8 @@ _FOLDER = Path(__file__).parent
 
 
 def layer(device: str, written: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the sizes of a seed policy, if one is trained: on a CPU unless another model is named; on a GPU if no
-    model is named and the policy knows the environment, so that the examples need no hub there either."""
+    """Return the layer that selects the seed policy and its sizes, or None. It applies on a CPU unless another
+    model is named, and on a GPU if no model is named and the seed policy was trained for the environment."""
     OmegaConf.register_new_resolver("seed_policy", lambda name="pocket": str(seed_policy_path(name)), replace=True)
     model = recipes.written(written, MODEL)
     if device == "cpu":

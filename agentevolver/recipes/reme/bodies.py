@@ -54,7 +54,7 @@ class WorkspaceBody(_Body):
 
 
 class SummaryBody(WorkspaceBody):
-    """POST /summary_task_memory."""
+    """Body of POST /summary_task_memory."""
 
     trajectories: list[TrajectoryBody] = Field(min_length=1)
 

@@ -94,7 +94,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A request's match: turn number `place` of `chain`. The request continues that turn, or repeats it (`again`)."""
+    """The turn that a request follows: `chain.turns[place]`. With `again`, the request repeats that turn."""
 
     chain: Chain
     place: int

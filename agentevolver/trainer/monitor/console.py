@@ -144,8 +144,8 @@ class Console:
 
 
 def new_lines(told: dict[str, str], status: Mapping[str, Any]) -> list[str]:
-    """Return the status's texts that are not in `told` yet, warnings marked as such, and store them there. An
-    unreadable status ({}) changes nothing."""
+    """Return the status texts that differ from those in `told`, with warnings marked, and replace `told` by the
+    current ones. An unreadable status ({}) changes nothing."""
     now = {key: status[key] for key in ("stuck", "warning", "told") if status.get(key)}
     new = [text if key == "told" else f"warning: {text}" for key, text in now.items() if told.get(key) != text]
     if status:

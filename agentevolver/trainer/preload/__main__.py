@@ -87,7 +87,8 @@ def _read(connection: socket.socket, size: int) -> bytes | None:
 class PreloadServer:
     """Forks a process for each request on a listening socket.
 
-    Each Ray job has a fork server of its own. `path` is the prefix of their sockets, or None in a job's fork server.
+    A Ray job's workers are forked by a fork server of that job. `path` is the prefix of the jobs' socket paths, or None
+    in such a server.
     """
 
     def __init__(self, listening: socket.socket, path: Path | None) -> None:

@@ -33,8 +33,7 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
         """
         if peft_config:
             raise ValueError(
-                "LoRA adapters reach vLLM on a CPU merged into the weights: set actor_rollout_ref.model.lora.merge to "
-                "true"
+                "on a CPU vLLM needs adapters merged into the weights: set actor_rollout_ref.model.lora.merge to true"
             )
         weights: list[tuple[str, torch.Tensor]] = []
 

@@ -81,7 +81,8 @@ class CatalogueParams:
 
 
 class CatalogueEnv(BaseEnv):
-    """One request and the whole catalogue; see `CatalogueParams`. Ids are `pocket.ID` and `bfcl.ID`."""
+    """One request, to be solved with tools from the catalogue; see `CatalogueParams`. Task ids are `pocket.ID` and
+    `bfcl.ID`."""
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
     call_timeout_s: ClassVar[float] = 60.0

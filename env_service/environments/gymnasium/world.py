@@ -205,7 +205,7 @@ class World:
             str(number) for number in range(int(space.start), int(space.start) + int(space.n))
         )
         if len(names) != int(space.n):
-            raise RuntimeError(f"{self.env_id} has {int(space.n)} actions, its world names {len(names)}")
+            raise RuntimeError(f"{self.env_id} has {int(space.n)} actions, but its world's `action_names` {len(names)}")
         return NamedActions(names, int(space.start))
 
 

@@ -26,7 +26,7 @@ class PathError(LookupError):
 
 
 def parse_path(path: str) -> list[str | int]:
-    """Parse a path into steps; raises ValueError with the position of the error."""
+    """Parse a JSON path into keys and indices. The ValueError quotes the part that cannot be read."""
     if not path.startswith("$"):
         raise ValueError(f"JSON path {path!r} must begin with $")
     steps: list[str | int] = []

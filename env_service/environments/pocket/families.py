@@ -20,7 +20,7 @@ Slots = dict[str, str | int]
 
 @dataclass(frozen=True, slots=True)
 class TaskDraft:
-    """A family's draw: the slots of its wording, the plan without `done`, and the answer or None."""
+    """A task drawn from a family: the values for its wording, the plan without `done`, and the answer or None."""
 
     slots: Slots
     plan: tuple[PocketCall, ...]

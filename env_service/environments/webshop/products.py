@@ -80,7 +80,7 @@ def read_shop(folder: Path) -> Shop:
         products = {str(item["asin"]): _product(item, told.get(item["asin"], {})) for item in items}
         goals = list(_goals(products, asked))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise WebshopData(f"{folder} is not in the published format: {type(error).__name__}: {error}") from error
+        raise WebshopData(f"{folder} is not in WebShop's published format: {type(error).__name__}: {error}") from error
     if not goals:
         raise WebshopData(f"{folder}: no request of items_human_ins*.json is for a product of items_shuffle*.json")
     random.Random(233).shuffle(goals)
@@ -175,7 +175,7 @@ _STYLES = ("classic", "modern", "compact", "premium", "everyday", "outdoor", "vi
 
 
 def synthetic_shop(seed: int = 0, count: int = N_SYNTHETIC) -> Shop:
-    """Make products of eight kinds and two requests for each, deterministic by seed."""
+    """Make `count` products of eight kinds, and two requests for each product. The seed determines all of them."""
     rng = random.Random(f"webshop-{seed}")
     products: dict[str, Product] = {}
     goals: list[ShoppingGoal] = []

@@ -60,8 +60,8 @@ def _is_among(text: str, others: Iterable[str]) -> bool:
 
 
 def alike(one: str, other: str) -> float:
-    """Return the token set ratio of two texts, 0..1: the greatest ratio between their common words and these with the
-    rest of either text."""
+    """Return the token set ratio of two texts, 0..1: the greatest ratio of any two of the common words, those plus
+    the rest of `one`, and those plus the rest of `other`."""
     first, second = set(_WORD.findall(one.lower())), set(_WORD.findall(other.lower()))
     if not first or not second:
         return 0.0

@@ -163,7 +163,7 @@ def _candidates(seen: ObservedEpisode, phase: str) -> Iterator[Weighted]:
 
 
 def _lookups(seen: ObservedEpisode) -> Iterator[Weighted]:
-    """Yield look-ups with unknown answers; those that show more have more weight."""
+    """Yield look-ups with their weights; those that show more weigh more. What was seen already is left out."""
     facts, words = seen.facts, seen.words
     met = {row[1] for row in facts.rows["cal"].values()}
     things = {row[1] for table in ("note", "order") for row in facts.rows[table].values()} | {

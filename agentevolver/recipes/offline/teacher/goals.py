@@ -76,7 +76,7 @@ def _cal_move(v: _View, s: dict[str, str]) -> TeacherGoal:
 def _order(v: _View, s: dict[str, str]) -> TeacherGoal:
     rows = [row for row in v.rows("shop.orders") if row[1] == s["w"]]
     if len(rows) != 1:
-        raise Impossible(f"there is no single order of {s['w']}")
+        raise Impossible(f"there is not exactly one order of {s['w']}")
     return TeacherGoal([("shop.ret", rows[0][0])])
 
 

@@ -56,8 +56,8 @@ class ObservedFacts:
     """Rows by table and id, and the look-ups that were answered in full.
 
     Rows: note (id, thing, tag), cal (id, person, day, hour), mail (id, person, text), order (id, thing). A product is
-    (price, left) by thing, or None if the shop does not have it. `prices` also cover things that were bought before
-    their first look-up, for which `left` at the start is unknown.
+    (price, left) by thing, or None if the shop does not have it. `prices` also covers things bought before their first
+    look-up. Their stock at the start is unknown, so `products` lacks them.
     """
 
     rows: dict[str, dict[str, Row]] = field(default_factory=lambda: {"note": {}, "cal": {}, "mail": {}, "order": {}})

@@ -163,8 +163,8 @@ def demand_readable(paths: Sequence[str]) -> None:
         wanted = 0o005 if stat.S_ISDIR(mode) else 0o004
         if mode & wanted != wanted:
             raise RootUnreadable(
-                f"{path} is closed to others (mode {stat.S_IMODE(mode):o}), and under root an agent's code runs as "
-                "another user; open the venv and the data of AppWorld with `chmod -R go+rX`"
+                f"other users cannot read {path} (mode {stat.S_IMODE(mode):o}), but a service run by root runs agents' "
+                "code as another user; open AppWorld's venv and data with `chmod -R go+rX`"
             )
 
 

@@ -107,7 +107,7 @@ def test_the_seed_decides_the_task() -> None:
 def test_spaces_that_are_not_discrete_or_text_are_refused_with_the_reason() -> None:
     with pytest.raises(RuntimeError, match="only discrete and text spaces"):
         Others("test/Continuous-v0:seed=0", "i")
-    with pytest.raises(RuntimeError, match="has 2 actions, its world names 1"):
+    with pytest.raises(RuntimeError, match="has 2 actions, but its world's `action_names` 1"):
         Misnamed("Blackjack-v1:seed=0", "i")
 
 

@@ -180,7 +180,7 @@ def print_funnel(funnel: Funnel) -> None:
             reasons.add_row(escape(reason), str(count))
         console.print(reasons)
     if funnel.failed:
-        kinds = ", ".join(f"{kind} {count}" for kind, count in funnel.failures.most_common())
+        kinds = ", ".join(f"{escape(kind)} {count}" for kind, count in funnel.failures.most_common())
         console.print(f"{funnel.failed} explorations failed ({kinds}); repeat the command to retry them")
     if funnel.kept and funnel.tokens:
         console.print(
@@ -193,7 +193,7 @@ def print_stats(configuration: QuestioningConfiguration) -> int:
     records, plans = _recorded(configuration)
     console = Console()
     for plan in plans:
-        console.print(f"{plan.env_type}: {len(plan.seeds)} worlds x {plan.n}, run {plan.run}")
+        console.print(f"{escape(plan.env_type)}: {len(plan.seeds)} worlds x {plan.n}, run {plan.run}")
         funnel = tally(records, plan)
         funnel.tokens, funnel.cost = _spent(configuration) if plan is plans[-1] and len(plans) == 1 else (0, 0.0)
         print_funnel(funnel)

@@ -18,6 +18,7 @@ from rich.table import Table
 from agentevolver.evaluation.play import PlayedEpisode
 from agentevolver.trainer.monitor.measured import Measured
 from agentevolver.utils.errors import UsageError
+from agentevolver.utils.rich_console import escape
 from agentevolver.utils.statistics import Estimate, best_at_k, estimate, paired, sizes_of_k
 
 SCHEMA = 1
@@ -134,13 +135,14 @@ def read_evaluation(path: Path) -> Evaluation:
 def table(evaluations: Sequence[Evaluation]) -> Table:
     """Return evaluations side by side. The last row is each one's difference to the first."""
     first = evaluations[0]
-    made = Table(title=first.where, title_justify="left")
+    made = Table(title=escape(first.where), title_justify="left")
     made.add_column("")
     for one in evaluations:
-        made.add_column(one.name if one.where == first.where else f"{one.name} ({one.where})", overflow="fold")
+        name = one.name if one.where == first.where else f"{one.name} ({one.where})"
+        made.add_column(escape(name), overflow="fold")
     measured = [one.measures() for one in evaluations]
     for name in dict.fromkeys(name for one in evaluations for name in one.names()):
-        made.add_row(name, *(UNMEASURED if not own else _cell(name, own.get(name)) for own in measured))
+        made.add_row(escape(name), *(UNMEASURED if not own else _cell(name, own.get(name)) for own in measured))
     counts = [f"{len(one.scores)} x {one.n}" for one in evaluations]
     made.add_row("tasks x episodes", *counts)
     rows = {

@@ -242,8 +242,12 @@ def _doing(experiment_dir: Path) -> list[str]:
 def _as_started(options: Options, folder: Path) -> Options:
     """Return the options of the experiment's last launch, overlaid with `options`."""
     from agentevolver.launcher.experiment import last_launch
+    from agentevolver.utils.ownership import TRUST, is_ours
 
     record = last_launch(folder)
+    if not (options.trust_run or is_ours(folder / "config.yaml")):
+        did = f"repeats {' '.join(masked_arguments(record['argv']))} in {record.get('cwd')} and unpickles checkpoints"
+        raise UsageError(f"this checkout did not make {folder}, and --resume {did}: give {TRUST} if you trust it")
     hidden = next((item for item in record["argv"] if MASK in item), None)
     if hidden is not None:
         raise UsageError(

@@ -45,6 +45,7 @@ class Options:
     stop: str | None = None
     resume: str | None = None
     allow_changes: bool = False
+    trust_run: bool = False
     dry_run: bool = False
     show_config: bool = False
     status: bool = False
@@ -212,6 +213,7 @@ def parser(prog: str = "launcher.py") -> argparse.ArgumentParser:
         action="store_true",
         help="go on in an experiment whose results come from another configuration",
     )
+    add("--trust-run", action="store_true", help="with --resume: go on with a run that another checkout made")
     add(
         "--target",
         metavar="MODULE",

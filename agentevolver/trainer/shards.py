@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def whole_state(actor: Path) -> dict[str, torch.Tensor]:
     try:
         saved = read_shards(actor, MODEL, layout.ranks)
         return {name: _whole(name, [pieces[name] for pieces in saved]) for name in saved[0]}
-    except (OSError, RuntimeError, EOFError, KeyError, ValueError) as error:
+    except (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError) as error:
         raise TrainingFailed(f"the {layout.ranks} files of {actor} cannot be joined: {error}") from error
 
 

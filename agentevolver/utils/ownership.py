@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hmac
 import os
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -15,12 +16,16 @@ from typing import Any
 
 from agentevolver.utils.errors import UsageError
 from agentevolver.utils.files import write_text
+from agentevolver.utils.web.access import is_local
 
 KEY = Path(__file__).resolve().parents[2] / ".agentevolver" / "checkout.key"
 MARK = "config.mark"
 TRUST = "--trust-run"
 _CODE = ("agent_command", "agent_function", "external_lib", "trust_remote_code")
-_NO_URL = (None, "offline", "policy")
+# A variable that loads code or holds more than a word (a program, an address), except a folder of the user's cache.
+_LOADS = re.compile(r"(?s)LD_|PYTHON|PATH|DYLD_|\w+=(?!\$\{oc\.env:HOME,/tmp}/\.cache/\w+/\w+$).*[^\w-]")
+# A class outside of the libraries that run anyway, and a text that takes the value of a variable.
+_NAMED = re.compile(r"(?!(?:agentevolver|verl|vllm)\.)[\w.]+(?::[A-Za-z_]|\.[A-Z])\w*|.*\$\{.*", re.DOTALL)
 
 
 def sign(config: Path) -> None:
@@ -38,21 +43,25 @@ def is_ours(config: Path) -> bool:
     return False
 
 
-def orders(tree: Mapping[str, Any], path: str = "") -> Iterator[str]:
+def orders(tree: Mapping[Any, Any], path: str = "") -> Iterator[str]:
     """Yield what a configuration would run or send: commands, code, variables of processes, keys for an address."""
     for name, value in tree.items():
         here = f"{path}{name}"
         if name == "device_env" and value:
-            yield from (f"{here}.{one}" for one in value if str(one).startswith(("LD_", "PYTHON", "PATH", "DYLD_")))
-        elif isinstance(value, Mapping):
-            yield from orders(value, f"{here}.")
+            yield from (f"{here}.{one}" for one, text in value.items() if _LOADS.match(f"{one}={text}"))
         elif name in _CODE or (name == "path" and ".custom_" in f".{path}"):
             if value and not str(value).startswith(("agentevolver.", "pkg://task_manager")):
                 yield f"{here} = {value}"
+        elif isinstance(value, Mapping | list):
+            yield from orders(value if isinstance(value, Mapping) else dict(enumerate(value)), f"{here}.")
         elif name == "kind" and value == "path":
             yield f"{path}model = {tree.get('model')}"
-        elif name == "base_url" and value not in _NO_URL and tree.get("api_key_env"):
-            yield f"{here} = {value}, which gets the value of {tree['api_key_env']}"
+        elif isinstance(value, str) and _NAMED.fullmatch(value):
+            yield f"{here} = {value}"
+        elif str(name).endswith("url") and value not in (None, "", "offline", "policy"):
+            key = tree.get("api_key_env", "OPENAI_API_KEY")  # the settings' default
+            if not is_local(str(value)) or (name == "base_url" and key and not path.endswith("reme.")):
+                yield f"{here} = {value}, which gets {f'the value of {key}' if key else 'texts'}"
 
 
 def refuse_orders(config: Path, tree: Mapping[str, Any]) -> None:

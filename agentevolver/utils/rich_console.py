@@ -24,7 +24,9 @@ class Console(rich.console.Console):
         self, renderable: rich.console.RenderableType, options: rich.console.ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(shown(segment.text), segment.style)
+            # A link in markup is a control sequence with a foreign address.
+            style = segment.style.update_link() if segment.style and segment.style.link else segment.style
+            yield segment if segment.control else Segment(shown(segment.text), style)
 
     @property
     def file(self) -> Any:  # rich's own colours are written past a guarded stream

@@ -12,7 +12,6 @@ from typing import Any, TextIO
 
 # C0 and C1 but tab and line feed, marks that turn the direction of text round, separators of lines, lone surrogates.
 _CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
 def shown(text: str) -> str:
@@ -23,14 +22,13 @@ def shown(text: str) -> str:
 class Guarded:
     """A text stream that shows control characters; `stream` is the stream behind it."""
 
-    def __init__(self, stream: TextIO, colours: bool) -> None:
-        self.stream, self._colours = stream, colours
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
 
     def write(self, text: str) -> int:
         # A progress bar begins with a carriage return: its next state is a line of its own.
         start = "\n" if text.startswith("\r") and not text.startswith("\r\n") else ""
-        parts = _COLOUR.split(text[len(start) :]) if self._colours else [text[len(start) :]]
-        self.stream.write(start + "".join(part if at % 2 else shown(part) for at, part in enumerate(parts)))
+        self.stream.write(start + shown(text[len(start) :]))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -41,8 +39,8 @@ class Guarded:
         return getattr(self.stream, name)
 
 
-def guard_output(*, colours: bool = False) -> None:
-    """Show control characters in all that this process prints to stdout and stderr; `colours` lets colours pass."""
+def guard_output() -> None:
+    """Show control characters in all that this process prints to stdout and stderr."""
     for name in ("stdout", "stderr"):
         if not isinstance(getattr(sys, name), Guarded):
-            setattr(sys, name, Guarded(getattr(sys, name), colours))
+            setattr(sys, name, Guarded(getattr(sys, name)))

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentevolver.utils.errors import LaunchError
+from agentevolver.utils.terminal import guard_output
 from agentevolver.view.app import HOST, view
 
 
 def main(arguments: Sequence[str]) -> int:
+    guard_output()
     parser = argparse.ArgumentParser(
         prog="python -m agentevolver.view", description="Shows runs on a web page, until Ctrl-C."
     )

@@ -163,9 +163,9 @@ class Terminal:
 
     def _message(self, who: str, text: str, colour: str) -> None:
         if self._console.is_terminal:
-            self._console.print(Panel(escape(text), title=who, title_align="left", border_style=colour))
+            self._console.print(Panel(escape(text), title=escape(who), title_align="left", border_style=colour))
         else:
-            self._console.print(f"{who}: {escape(text)}", highlight=False)
+            self._console.print(f"{escape(who)}: {escape(text)}", highlight=False)
 
 
 def _text(message: dict[str, Any]) -> str:

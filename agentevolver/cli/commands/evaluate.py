@@ -147,9 +147,9 @@ class _Progress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         from agentevolver.trainer.monitor.measured import Measured
-        from agentevolver.utils.rich_console import Console
+        from agentevolver.utils.rich_console import Console, escape
 
-        self._what, self._total = what, total
+        self._what, self._label, self._total = what, escape(what), total
         self._done = self._graded = self._won = 0
         self._measured = Measured()
         self._told = 0
@@ -162,7 +162,7 @@ class _Progress:
             TimeRemainingColumn(),
             console=Console(),
         )
-        self._task = self._bar.add_task(what, total=total)
+        self._task = self._bar.add_task(self._label, total=total)
         self._live = self._bar.console.is_terminal
 
     def __enter__(self) -> _Progress:
@@ -184,7 +184,7 @@ class _Progress:
         share = f"{self._won / self._graded:.3f}" if self._graded and not self._measured.unmeasured else "-"
         share += f" ({remark})" if remark else ""
         if self._live:
-            self._bar.update(self._task, completed=self._done, description=f"{self._what}  success {share}")
+            self._bar.update(self._task, completed=self._done, description=f"{self._label}  success {share}")
         elif self._done * LINES // self._total > self._told:
             self._told = self._done * LINES // self._total
             left = (time.monotonic() - self._began) / self._done * (self._total - self._done)

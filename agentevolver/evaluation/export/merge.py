@@ -98,6 +98,8 @@ def _copy(folder: Path, target: Path, *, weights: bool) -> None:
     own = {path for pattern in _WEIGHTS for path in folder.glob(pattern)}
     for path in sorted(folder.iterdir()):
         if path.is_file() and (path in own) is weights and not (target / path.name).exists():
+            if not {folder.resolve(), folder.resolve().parents[1] / "blobs"} & set(path.resolve().parents):
+                raise LaunchError(f"{path} is a link out of its folder: put the file itself there")
             shutil.copyfile(path, target / path.name)
 
 

@@ -100,7 +100,7 @@ class Console:
                 total, done = status.get("total_steps"), status.get("step")
                 if "total" in status:  # before training: tasks that are made, experience that is gathered
                     total, done = status["total"], status.get("done", 0)
-                progress.update(task, description=phase or "starting", total=total)
+                progress.update(task, description=escape(phase) or "starting", total=total)
                 if done is not None:
                     progress.update(task, completed=done)
                 for record in self._new_records():

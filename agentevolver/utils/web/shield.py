@@ -105,6 +105,8 @@ class Shield:
         if length > self._body_bytes:
             raise AccessRefused(413, f"the body must not exceed {self._body_bytes} bytes, and this one has {length}")
         path, query = scope["path"], scope["query_string"]
+        if path != "/" and headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
+            raise AccessRefused(403, "this request comes from a web page of another origin")
         self._access.check_token(scope["method"], path, query, headers)
         if not path.isprintable() or b"%00" in query:
             raise AccessRefused(400, "the path or the query holds a character that cannot be printed")

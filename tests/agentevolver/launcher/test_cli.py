@@ -120,15 +120,18 @@ def test_an_experiment_goes_on_as_it_was_started(
     record = {"cwd": str(tmp_path), "argv": ["--conf", conf.name, "data.seed=7", "--with-gymnasium"]}
     (launches / "1.json").write_text(json.dumps(record))
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["--resume", "mine", "trainer.total_training_steps=9", "--show-config"], tmp_path) == 0
+    code, line = failure(capfd, ["--resume", "mine"], tmp_path)
+    assert code == 2 and "data.seed=7 --with-gymnasium" in line and "give --trust-run" in line
+    trusted = ["--resume", "mine", "--trust-run"]
+    assert cli.main([*trusted, "trainer.total_training_steps=9", "--show-config"], tmp_path) == 0
     plan, _, text = capfd.readouterr().out.partition("# the resolved configuration\n")
     config = OmegaConf.create(text)
     assert (config.data.seed, config.trainer.total_training_steps) == (7, 9)
     assert f"writes to {folder}" in plan and "--env=gymnasium" in plan
-    code, line = failure(capfd, ["--resume", "mine", "trainer.experiment_name=other"], tmp_path)
+    code, line = failure(capfd, [*trusted, "trainer.experiment_name=other"], tmp_path)
     assert code == 2 and "this would run in" in line
     (launches / "2.json").write_text(json.dumps({**record, "argv": [*record["argv"], "llm.judge.api_key=***"]}))
-    code, line = failure(capfd, ["--resume", "mine"], tmp_path)
+    code, line = failure(capfd, trusted, tmp_path)
     assert code == 2 and "llm.judge.api_key is a secret from the command line" in line
 
 
@@ -159,7 +162,7 @@ def test_where_a_launch_began_is_not_where_the_next_one_goes_on(
         seal(checkpoint)
     (tmp_path / "elsewhere" / "global_step_9" / "actor").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["--resume", "mine", "--show-config"], tmp_path) == 0
+    assert cli.main(["--resume", "mine", "--trust-run", "--show-config"], tmp_path) == 0
     config = OmegaConf.create(capfd.readouterr().out.partition("# the resolved configuration\n")[2])
     assert (config.trainer.resume_mode, config.trainer.resume_from_path) == goes_on and config.data.seed == 7
 

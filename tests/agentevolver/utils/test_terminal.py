@@ -1,6 +1,7 @@
 """Control characters of worlds, models and files are shown on a terminal and never obeyed."""
 
 import io
+import re
 import subprocess
 import sys
 import unicodedata
@@ -10,6 +11,8 @@ from rich.panel import Panel
 from rich.table import Table
 
 from agentevolver.cli.commands.chat import Terminal
+from agentevolver.evaluation.report import Evaluation
+from agentevolver.evaluation.report import table as report
 from agentevolver.trainer.monitor.console import line_of, new_lines, validation_lines
 from agentevolver.trainer.monitor.results import ValidationResult
 from agentevolver.utils.rich_console import Console, escape
@@ -25,6 +28,7 @@ HOSTILE = [
     ),
     *("\x1b[6n", "\x1bc", "\x1bP1$r0m\x1b\\", "\x9b2J", "\x9d0;title\x9c", "\x90", "ok\rforged", "\a", "\b\b", "\x7f"),
     *("\x00", "\x0b\x0c", "\u202egnp.exe", "\u2066\u2069", "\u200e\u200f\u061c", "\u2028\u2029", "\ud800", "\x1b" * 50),
+    *("[link=http://evil]link[/link]", "[/]", "[red]forged"),
 ]
 OBEYED = {"Cc", "Cs", "Zl", "Zp", "LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
@@ -36,36 +40,39 @@ def obeyed(text):
 
 
 def by_print(text, out):
-    print("world:", text, file=Guarded(out, False))
+    print("world:", text, file=Guarded(out))
 
 
 def by_table(text, out):
-    table = Table(title=text)
-    table.add_column(text)
-    table.add_row(text)
+    table = Table(escape(text), title=escape(text))
+    table.add_row(escape(text))
     Console(file=out, width=90).print(table, Panel(escape(text), title=escape(text)))
 
 
 def by_chat(text, out):
-    terminal = Terminal(auto=True, console=Console(file=out, width=90))
+    screen = io.StringIO()
+    terminal = Terminal(auto=True, console=Console(file=screen, width=90, force_terminal=True))
     terminal.task(text, text, text)
     terminal.opening([{"role": text, "content": text}])
     terminal.reply(text)
     terminal.observation([{"role": "tool", "content": text}], 0.0, True)
     terminal.say(text)
+    out.write(re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()))  # rich's own colours
 
 
 def by_monitor(text, out):
     record = {"step": 1, "rollout/success": 0.5, "rollout/reward/mean": 0.5, f"rollout/success/{text}": 0.5}
-    found = [ValidationResult(0, text, 1, 0.5, None)]
-    console = Console(file=out, width=200)
-    for line in [line_of(record), *map(escape, new_lines({}, {"told": text, "stuck": text}))]:
-        console.print(line)
-    for line in validation_lines(found, {}):
-        console.print(escape(line))
+    found = validation_lines([ValidationResult(0, text, 1, 0.5, None)], {})
+    for line in [line_of(record), *map(escape, [*new_lines({}, {"told": text, "stuck": text}), *found])]:
+        Console(file=out, width=200).print(line)
 
 
-WAYS = [by_print, by_table, by_chat, by_monitor]
+def by_report(text, out):
+    played = {text: [0.5]}, {text: [True]}, {text: [1]}
+    Console(file=out, width=90).print(report([Evaluation(text, text, text, 1, *played, {})]))
+
+
+WAYS = [by_print, by_table, by_chat, by_monitor, by_report]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -80,8 +87,9 @@ def test_what_is_no_control_stays():
     text = "naïve 漢字 👩‍🚀 [brackets]\n\ttab"
     assert shown(text) == text and shown("one\r\ntwo") == "one\ntwo" and shown("\x1b[1m") == "\\x1b[1m"
     out = io.StringIO()
-    Console(file=Guarded(out, False), force_terminal=True, color_system="standard").print("[red]own colour[/]")
-    assert "\x1b[31mown colour\x1b[0m" in out.getvalue()
+    console = Console(file=Guarded(out), force_terminal=True, color_system="standard")
+    console.print("[red]own colour[/]", "[link=http://evil]x[/]")
+    assert "\x1b[31mown colour\x1b[0m" in out.getvalue() and "\x1b]8" not in out.getvalue()
 
 
 def test_a_verb_prints_no_control_of_a_folder_or_an_argument(tmp_path):

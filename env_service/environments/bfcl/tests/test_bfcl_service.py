@@ -81,7 +81,7 @@ def test_what_a_caller_does_wrong_is_a_400_with_the_reason(client: EnvClient) ->
     with pytest.raises(EnvRequestError, match="no BFCL multi-turn task"):
         client.create_instance("bfcl", "multi_turn_base_999")
     with pytest.raises(EnvRequestError, match="unknown parameter `bfcl_root`"):
-        client.create_instance("bfcl", "multi_turn_base_0", params={"bfcl_root": "/"})
+        client.create_instance("bfcl", "multi_turn_base_0", params={"bfcl_root": "x"})
 
 
 def test_odd_texts_and_numbers_of_a_model_survive_the_way_over_http(client: EnvClient) -> None:

@@ -162,7 +162,9 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
     assert "holds no weights" in refused(capfd, str(folder / "validation"), "--to", out)
     assert "set HF_TOKEN" in refused(capfd, str(folder), "--to", out, "--push", "me/policy")
     lost = folder / "checkpoints" / "global_step_4"
-    shard(lost / "actor", MODEL, 2, 1).write_bytes(b"torn")
+    (link := lost / "actor" / "huggingface" / "notes").symlink_to(__file__)
+    assert f"{link} is a link out of its folder" in refused(capfd, str(lost), "--to", out, code=1)
+    torch.save({"w": pytest.exit}, shard(lost / "actor", MODEL, 2, 1))
     assert "cannot be joined" in refused(capfd, str(lost), "--to", out, code=1)
     shutil.rmtree(lost)
     assert "no whole checkpoint" in refused(capfd, str(folder), "--to", out, code=1)

@@ -153,12 +153,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
-
     from advantage_processor.__main__ import explanation, overview
     from agentevolver.utils.files import read_jsonl
-    from agentevolver.utils.rich_console import Console
+    from agentevolver.utils.rich_console import TerminalConsole
 
-    console = Console(
+    console = TerminalConsole(
         force_terminal=True if options.color == "always" else None,
         no_color=options.color == "never",
         highlight=False,

@@ -89,8 +89,8 @@ class SnapshotRecorder:
     ) -> CallSnapshot:
         """Record a call; raises ValueError without sampled ids, or without one log-prob per id.
 
-        `shown`: the messages in the prompt. `chain`: the call to continue; None searches all chains. `opening` of a new
-        chain: None for the episode's, `UNTOUCHED` to replace nothing.
+        `shown`: the messages in the prompt. `chain`: the call to continue; all chains are searched if None. `opening`:
+        the opening of a new chain; the episode's if None; `UNTOUCHED` replaces nothing.
         """
         if len(sampled_ids) != len(log_probs) or not sampled_ids:
             raise ValueError(f"step {step}: {len(sampled_ids)} sampled ids but {len(log_probs)} log-probs")

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from agentevolver.llm.store import Usage, read_usage
 from agentevolver.types import Task
-from agentevolver.utils.rich_console import Console, escape
+from agentevolver.utils.rich_console import TerminalConsole, escape
 from task_manager.journal import PipelinePlan, Records, read_journal
 from task_manager.settings import QuestioningConfiguration
 
@@ -93,7 +93,7 @@ class Funnel:
 
 @dataclass(frozen=True, slots=True)
 class ProposalRecord:
-    """Everything recorded about one proposal; None for stages it has not reached."""
+    """Everything recorded about one proposal. A stage that it has not reached is None."""
 
     seed: str
     number: int
@@ -152,7 +152,8 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int, int], None]]:
         MofNCompleteColumn(),
         TextColumn("{task.fields[kept]} tasks"),
     )
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+    console = TerminalConsole(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
         bar = progress.add_task(what, total=None, kept=0)
 
         def tell(done: int, total: int, kept: int) -> None:
@@ -162,7 +163,7 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int, int], None]]:
 
 
 def print_funnel(funnel: Funnel) -> None:
-    console = Console()
+    console = TerminalConsole()
     table = Table("stage", "count", "of the stage before")
     for stage in STAGES:
         count = getattr(funnel, stage)
@@ -191,7 +192,7 @@ def print_funnel(funnel: Funnel) -> None:
 
 def print_stats(configuration: QuestioningConfiguration) -> int:
     records, plans = _recorded(configuration)
-    console = Console()
+    console = TerminalConsole()
     for plan in plans:
         console.print(f"{escape(plan.env_type)}: {len(plan.seeds)} worlds x {plan.n}, run {plan.run}")
         funnel = tally(records, plan)
@@ -203,7 +204,7 @@ def print_stats(configuration: QuestioningConfiguration) -> int:
 def print_tasks(configuration: QuestioningConfiguration, *, task_id: str | None, dropped: bool, limit: int) -> int:
     """Print the newest plan's tasks, or its dropped proposals; with `task_id` one task and its exploration."""
     records, plans = _recorded(configuration)
-    console = Console()
+    console = TerminalConsole()
     shown = 0
     for record in proposals(records, plans[-1]):
         task = Task.from_dict(record.decision["task"]) if record.decision and record.decision["task"] else None
@@ -222,7 +223,7 @@ def print_tasks(configuration: QuestioningConfiguration, *, task_id: str | None,
     return 0 if shown else 1
 
 
-def _print_record(console: Console, record: ProposalRecord, task: Task | None) -> None:
+def _print_record(console: TerminalConsole, record: ProposalRecord, task: Task | None) -> None:
     console.print(
         f"[bold]{escape(task.task_id if task else record.seed)}[/bold]  {escape(str(record.proposal['query']))}"
     )
@@ -249,7 +250,7 @@ def _fate(record: ProposalRecord) -> str:
     return f"kept, graded by {record.decision['task']['evaluator']}"
 
 
-def _print_way(console: Console, record: ProposalRecord, records: Records) -> None:
+def _print_way(console: TerminalConsole, record: ProposalRecord, records: Records) -> None:
     exploration: dict[str, Any] = records["exploration"][record.keys["exploration"]]
     for name, key in record.keys.items():
         console.print(f"    {name} {key}")
@@ -272,7 +273,7 @@ def _spent(configuration: QuestioningConfiguration) -> tuple[int, float]:
 
 
 def print_recheck(findings: list[tuple[Task, str | None]]) -> None:
-    console = Console()
+    console = TerminalConsole()
     for task, flaw in findings:
         if flaw is not None:
             console.print(f"[bold]{escape(task.task_id)}[/bold]  {escape(str(task.query))}: {escape(flaw)}")

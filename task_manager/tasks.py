@@ -113,7 +113,7 @@ def family_of(task_id: str, metadata: Mapping[str, Any]) -> str:
 
 
 def stratified(tasks: Sequence[Task], count: int, seed: int) -> list[Task]:
-    """Draw `count` tasks, in the list's order; each family has its share of them, rounded up or down.
+    """Draw `count` tasks of one environment, in the list's order; each family has its share, rounded up or down.
 
     The order of the list does not matter: it often has families or levels one after another, or in turn.
     """

@@ -68,8 +68,8 @@ class TaskFolder:
         return cls(path, seconds, told.get("environment", {}).get("docker_image"))
 
 
-class _NoWork(Exception):
-    """The agent left no work folder that can be carried over."""
+class _NoGrade(Exception):
+    """There is no grade, by the fault of the tests or of what the agent left."""
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class ContainerAgent:
     words: Sequence[str]
     engine: ProcessEngine | CommandEngine
     timeout_s: float
-    _gradable: dict[Path, bool] = field(default_factory=dict)
+    _gradable: set[Path] = field(default_factory=set)
 
     async def play(self, task: Task, endpoint: GatewayEndpoint, world: LiveWorld | None) -> Result:
         """Run the agent, then the task's tests.
@@ -97,7 +97,7 @@ class ContainerAgent:
                 try:
                     await asyncio.to_thread(box.take_work, work)
                     refused = ""
-                except (_NoWork, tarfile.TarError, OSError) as error:
+                except (_NoGrade, tarfile.TarError, OSError) as error:
                     refused = f"the agent left no work folder that can be graded: {error}"
             result = await self._graded(folder, work, refused)
         try:
@@ -113,12 +113,12 @@ class ContainerAgent:
         except _NoGrade as error:
             refused = str(error)
         # The tests grade the untouched environment or nothing: so it is known who is to blame, they or the agent.
-        if not self._gradable.get(folder.path):
+        if folder.path not in self._gradable:
             try:
                 await self._tested(folder, None)
             except _NoGrade as error:
                 raise GradingError(refused) from error
-            self._gradable[folder.path] = True
+            self._gradable.add(folder.path)
         return Result(0.0, refused)
 
     async def _tested(self, folder: TaskFolder, work: Path | None) -> Result:
@@ -147,19 +147,15 @@ class ContainerAgent:
         return Result(score if ran.code == 0 else 0.0, f"tests/test.sh ended with code {ran.code}")
 
 
-class _NoGrade(Exception):
-    """The tests gave no grade, by their own fault or by what the agent left."""
-
-
 def keep_work(source: IO[bytes], target: IO[bytes], folder: str) -> None:
     """Copy a tar stream of the work folder `folder` (its path in the container) without what is no plain data:
-    devices, fifos, set-user-id bits, links to the tests or the reward. Raises _NoWork, TarError."""
+    devices, fifos, set-user-id bits, links to the tests or the reward. Raises _NoGrade, TarError."""
     size = 0
     with tarfile.open(fileobj=source, mode="r|") as read, tarfile.open(fileobj=target, mode="w") as kept:
         for member in read:
             path = posixpath.normpath(posixpath.join(posixpath.dirname(folder), member.name))
             if path == folder and not member.isdir():
-                raise _NoWork(f"{folder} is not a folder")
+                raise _NoGrade(f"{folder} is not a folder")
             leads = posixpath.normpath(posixpath.join(posixpath.dirname(path), member.linkname))
             if not posixpath.join(path, "").startswith(posixpath.join(folder, "")) or (
                 member.issym() and posixpath.join(leads, "").startswith(("/logs/", "/tests/"))
@@ -168,7 +164,7 @@ def keep_work(source: IO[bytes], target: IO[bytes], folder: str) -> None:
             if member.isreg() or member.isdir() or member.issym() or member.islnk():
                 size += member.size
                 if size > _WORK_BYTES:
-                    raise _NoWork(f"{folder} has more than {_WORK_BYTES} bytes")
+                    raise _NoGrade(f"{folder} has more than {_WORK_BYTES} bytes")
                 member.mode &= 0o777
                 kept.addfile(member, read.extractfile(member) if member.isreg() else None)
 

@@ -38,7 +38,7 @@ class ToolsMissing(ValueError):
 class ToolUse:
     """The format of the policy's tool calls, and the maximum number of calls executed from one reply.
 
-    `format` is None for a chat model, whose endpoint returns calls separately.
+    `format` is None if the policy is a chat model, whose endpoint returns calls separately.
     """
 
     format: ToolFormat | None

@@ -47,7 +47,7 @@ def orders(tree: Mapping[Any, Any], path: str = "") -> Iterator[str]:
     """Yield what a configuration would run or send: commands, code, variables of processes, keys for an address."""
     for name, value in tree.items():
         here = f"{path}{name}"
-        if name == "device_env" and value:
+        if name == "device_env" and isinstance(value, Mapping):
             yield from (f"{here}.{one}" for one, text in value.items() if _LOADS.match(f"{one}={text}"))
         elif name in _CODE or (name == "path" and ".custom_" in f".{path}"):
             if value and not str(value).startswith(("agentevolver.", "pkg://task_manager")):

@@ -17,8 +17,8 @@ def escape(text: str) -> str:
     return rich.markup.escape(shown(text))
 
 
-class Console(rich.console.Console):
-    """Rich's console, which shows the control characters of what it prints."""
+class TerminalConsole(rich.console.Console):
+    """A rich console that prints control characters as visible escapes and drops links."""
 
     def render(
         self, renderable: rich.console.RenderableType, options: rich.console.ConsoleOptions | None = None

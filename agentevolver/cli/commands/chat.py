@@ -15,7 +15,7 @@ from rich.panel import Panel
 from agentevolver.cli.commands.players import add_player, contestant, game, refuse_unclear
 from agentevolver.cli.commands.verbs import VerbParser, carried_out
 from agentevolver.utils.errors import UsageError
-from agentevolver.utils.rich_console import Console, escape
+from agentevolver.utils.rich_console import TerminalConsole, escape
 from agentevolver.utils.secrets import read_dotenv
 
 if TYPE_CHECKING:
@@ -95,9 +95,9 @@ async def _play(options: argparse.Namespace, source: Source | None, played: Eval
 class Terminal:
     """Screen of a chat in a terminal, or as plain lines in a pipe. With `auto` the user is never asked."""
 
-    def __init__(self, *, auto: bool = False, console: Console | None = None) -> None:
+    def __init__(self, *, auto: bool = False, console: TerminalConsole | None = None) -> None:
         # In a pipe lines are not wrapped, so that other programs can read them.
-        self._console = console or Console(soft_wrap=not sys.stdout.isatty())
+        self._console = console or TerminalConsole(soft_wrap=not sys.stdout.isatty())
         self._auto = auto
         self._told = False
         self._step = 0

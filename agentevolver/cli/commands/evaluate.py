@@ -33,12 +33,7 @@ def parser() -> VerbParser:
     add = made.add_argument
     add("--split", help="of the environment (default: the first of data.val_splits)")
     add("--n", type=positive, default=4, help="episodes of a task (default: %(default)s)")
-    add(
-        "--tasks",
-        type=positive,
-        metavar="N",
-        help="draw so many tasks, of each family its share (default: all)",
-    )
+    add("--tasks", type=positive, metavar="N", help="draw so many tasks, of each family its share (default: all)")
     add("--at-once", type=positive, default=32, metavar="N", help="episodes in flight (default: %(default)s)")
     add("--name", help="what the table calls it")
     add(
@@ -59,7 +54,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
 
 
 def _evaluate(options: argparse.Namespace, arguments: list[str], root: Path) -> int:
-    from agentevolver.utils.rich_console import Console
+    from agentevolver.utils.rich_console import TerminalConsole
 
     read_dotenv(root)
     refuse_unclear(options)
@@ -75,7 +70,7 @@ def _evaluate(options: argparse.Namespace, arguments: list[str], root: Path) -> 
 
     others = [read_evaluation(path) for path in options.beside]
     own = [asyncio.run(_played(options, arguments))] if options.what or options.api else []
-    Console().print(table([*own, *others]))
+    TerminalConsole().print(table([*own, *others]))
     for one in own:
         if options.out is not None:
             options.out.write_text(json.dumps(one.to_dict(), indent=1) + "\n", encoding="utf-8")
@@ -147,7 +142,7 @@ class _Progress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         from agentevolver.trainer.monitor.measured import Measured
-        from agentevolver.utils.rich_console import Console, escape
+        from agentevolver.utils.rich_console import TerminalConsole, escape
 
         self._what, self._label, self._total = what, escape(what), total
         self._done = self._graded = self._won = 0
@@ -160,7 +155,7 @@ class _Progress:
             MofNCompleteColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            console=Console(),
+            console=TerminalConsole(),
         )
         self._task = self._bar.add_task(self._label, total=total)
         self._live = self._bar.console.is_terminal

@@ -83,12 +83,12 @@ def game(options: argparse.Namespace) -> tuple[Source | None, EvaluatedGame]:
 
     source = find_source(options.what, options.step) if options.what else None
     experiment = None if source is None else source.experiment
-    trusted = options.trust_run or experiment is None or is_ours(experiment / "config.yaml")
     if experiment is not None and not options.env_modules:
         options.env_modules = launched_with(experiment)
-        if options.env_modules and not trusted:
+        if options.env_modules and not (options.trust_run or is_ours(experiment / "config.yaml")):
             raise UsageError(f"{experiment} would run {options.env_modules[0]}: give {TRUST} if you trust it")
-    return source, game_of(source, options.conf, options.overrides, options.env_modules, options.env_url, trusted)
+    own = options.conf, options.overrides, options.env_modules, options.env_url
+    return source, game_of(source, *own, trusted=options.trust_run)
 
 
 def contestant(

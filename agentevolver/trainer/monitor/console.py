@@ -30,9 +30,8 @@ from agentevolver.trainer.monitor.results import (
     records,
     validations_of,
 )
-from agentevolver.utils import rich_console
 from agentevolver.utils.files import parse
-from agentevolver.utils.rich_console import escape
+from agentevolver.utils.rich_console import TerminalConsole, escape
 
 REFRESH_S = 0.5
 WIDTH = 100
@@ -52,7 +51,7 @@ class Console:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._console = rich_console.Console(file=sys.stdout)  # the terminal, also when stdout is redirected later
+        self._console = TerminalConsole(file=sys.stdout)  # the terminal, also when stdout is redirected later
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="console", daemon=True)
         self._offset = 0

@@ -71,8 +71,8 @@ def varlen_attention(
 
     Args:
         query: [1, heads, tokens, head size]; key and value may have fewer heads (GQA).
-        scaling: factor of the scores; None is 1 / sqrt(head size).
-        sliding_window: number of visible tokens, itself included; None: all before it.
+        scaling: factor of the scores; 1 / sqrt(head size) if None.
+        sliding_window: number of tokens that a token sees, itself included; all before it if None.
         position_ids: [1, tokens].
 
     Returns [1, tokens, heads, head size], and None for weights. Raises ValueError for padding, sequence parallelism,

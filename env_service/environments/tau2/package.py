@@ -38,9 +38,9 @@ class Tau2NotInstalled(RuntimeError):
 class Domain:
     """One domain. Its databases are shared and never changed: `database.fork` makes an episode's own.
 
-    - `tools`, `user_tools`: classes of the agent's and the user's tool kit; None where the user has no tools.
+    - `tools`, `user_tools`: classes of the agent's and the user's tool kit; None if the user has no tools.
     - `environment`: the domain's class of environments.
-    - `policy`, `solo_policy`: the agent's rules; the second is None where nobody can work alone.
+    - `policy`, `solo_policy`: the agent's rules; the second is None if the agent cannot work alone.
     - `schemas`, `user_schemas`: the tools as OpenAI's chat API takes them.
     - `raw_tasks`: tasks by their own id, as the file has them.
     - `splits`: ids by the name of a split.

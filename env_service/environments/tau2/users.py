@@ -176,7 +176,7 @@ class UserEndpoint:
 
 
 def user_of(kind: str, domain: Domain, task: Any) -> User | None:
-    """Return an episode's user, None for `solo`; raises ValueError for an unknown kind."""
+    """Return the user of an episode, or None if `kind` is `solo`. Raises ValueError if the kind is unknown."""
     if kind not in USERS:
         raise ValueError(f"parameter user={kind!r} is not one of {', '.join(USERS)}")
     if kind == "solo":

@@ -1,6 +1,5 @@
 """Tasks that are folders: the agent works in the task's container, or a process in its place, and its tests grade."""
 
-import contextlib
 import json
 import shutil
 import stat
@@ -201,20 +200,8 @@ def podman(tmp_path_factory):
     for name in ("bin", "tmp", "app"):
         (place / "image" / name).mkdir(parents=True)
     shutil.copy(busybox, place / "image/bin/busybox")
-    for name in (
-        "sh",
-        "cat",
-        "mkdir",
-        "mkfifo",
-        "sleep",
-        "rm",
-        "ln",
-        "head",
-        "printf",
-        "chmod",
-        "kill",
-        "true",
-    ):
+    names = ("sh", "cat", "mkdir", "mkfifo", "sleep", "rm", "ln", "head", "printf", "chmod", "kill", "true")
+    for name in names:
         (place / "image/bin" / name).symlink_to("busybox")
     (place / "image/bin/bash").write_text('#!/bin/sh\nexec sh "$@"\n')
     (place / "image/bin/bash").chmod(0o755)
@@ -247,10 +234,11 @@ async def grade(engine, root, text, test, image=None):
     (folder / "task.toml").write_text(f"[verifier]\ntimeout_sec = 3\n{named}")
     endpoint = GatewayEndpoint("http://127.0.0.1:1/v1", "key")
     task = Task("train/greet", "folders", query="go", metadata={"info": {"folder": str(folder)}})
-    with contextlib.suppress(AgentFailed):
+    try:
         result = await ContainerAgent(["sh", "-c", text], engine, 30.0).play(task, endpoint, None)
-        return result.score
-    return 0.0
+    except AgentFailed as error:  # it is graded all the same
+        result = error.result
+    return result.score
 
 
 @pytest.mark.parametrize(("text", "test"), ATTACKS.values(), ids=ATTACKS)

@@ -15,7 +15,7 @@ from agentevolver.evaluation.report import Evaluation
 from agentevolver.evaluation.report import table as report
 from agentevolver.trainer.monitor.console import line_of, new_lines, validation_lines
 from agentevolver.trainer.monitor.results import ValidationResult
-from agentevolver.utils.rich_console import Console, escape
+from agentevolver.utils.rich_console import TerminalConsole, escape
 from agentevolver.utils.terminal import Guarded, shown
 
 HOSTILE = [
@@ -46,12 +46,12 @@ def by_print(text, out):
 def by_table(text, out):
     table = Table(escape(text), title=escape(text))
     table.add_row(escape(text))
-    Console(file=out, width=90).print(table, Panel(escape(text), title=escape(text)))
+    TerminalConsole(file=out, width=90).print(table, Panel(escape(text), title=escape(text)))
 
 
 def by_chat(text, out):
     screen = io.StringIO()
-    terminal = Terminal(auto=True, console=Console(file=screen, width=90, force_terminal=True))
+    terminal = Terminal(auto=True, console=TerminalConsole(file=screen, width=90, force_terminal=True))
     terminal.task(text, text, text)
     terminal.opening([{"role": text, "content": text}])
     terminal.reply(text)
@@ -64,12 +64,12 @@ def by_monitor(text, out):
     record = {"step": 1, "rollout/success": 0.5, "rollout/reward/mean": 0.5, f"rollout/success/{text}": 0.5}
     found = validation_lines([ValidationResult(0, text, 1, 0.5, None)], {})
     for line in [line_of(record), *map(escape, [*new_lines({}, {"told": text, "stuck": text}), *found])]:
-        Console(file=out, width=200).print(line)
+        TerminalConsole(file=out, width=200).print(line)
 
 
 def by_report(text, out):
     played = {text: [0.5]}, {text: [True]}, {text: [1]}
-    Console(file=out, width=90).print(report([Evaluation(text, text, text, 1, *played, {})]))
+    TerminalConsole(file=out, width=90).print(report([Evaluation(text, text, text, 1, *played, {})]))
 
 
 WAYS = [by_print, by_table, by_chat, by_monitor, by_report]
@@ -87,7 +87,7 @@ def test_what_is_no_control_stays():
     text = "naïve 漢字 👩‍🚀 [brackets]\n\ttab"
     assert shown(text) == text and shown("one\r\ntwo") == "one\ntwo" and shown("\x1b[1m") == "\\x1b[1m"
     out = io.StringIO()
-    console = Console(file=Guarded(out), force_terminal=True, color_system="standard")
+    console = TerminalConsole(file=Guarded(out), force_terminal=True, color_system="standard")
     console.print("[red]own colour[/]", "[link=http://evil]x[/]")
     assert "\x1b[31mown colour\x1b[0m" in out.getvalue() and "\x1b]8" not in out.getvalue()
 

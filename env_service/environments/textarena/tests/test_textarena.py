@@ -334,7 +334,7 @@ def test_who_cannot_play_is_refused_at_create(
 
 @pytest.mark.service
 async def test_a_social_game_is_played_through_the_service_by_six_seats(model: Model) -> None:
-    """The agent and five chat models: whoever is asked says something by day and votes for a name that is offered."""
+    """The agent and five chat models play. Each speaks by day and votes for one of the names offered."""
 
     def speaks(asked: dict[str, Any]) -> dict[str, str]:
         return {"content": said(asked["messages"][-1]["content"])}
